@@ -1,0 +1,38 @@
+# makeway: `make run` shows it, `make test` checks it. Everything lives in this checkout.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MEMBERS := schemas policy runtime services/admission services/scheduler services/executor services/telemetry cli
+SOURCES := $(addsuffix /src,$(MEMBERS))
+
+.PHONY: help setup run test check bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+setup: ## make .venv with everything; does nothing when it is current
+	@PYTHON="$(PYTHON)" ./tools/setup.sh
+
+run: setup ## start a local cluster, run the sample workload, show what happens, clean up (KEEP=1 leaves it up)
+	@$(BIN)/python examples/sample/run.py
+
+check: setup ## the fast part: format, lint, types, import rules, generated files, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m makeway_schemas.generate --check
+	$(BIN)/pytest tests/unit
+
+test: check ## every check: the fast part, then property, integration and system tests on real servers
+	$(BIN)/pytest tests/property tests/integration tests/system
+
+bench: setup ## the measurements, each printing one JSON line last
+	$(BIN)/python bench/pipeline.py
+	$(BIN)/python bench/idle.py
+
+clean: ## remove what setup and the tests made
+	rm -rf "$(VENV)" .makeway .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

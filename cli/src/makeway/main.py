@@ -1,0 +1,5 @@
+"""The command."""
+
+
+def main() -> None:
+    """Entry point."""
