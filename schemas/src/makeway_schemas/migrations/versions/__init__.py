@@ -1,0 +1,1 @@
+"""One small file a migration; the SQL is in ``../sql``."""
