@@ -81,23 +81,23 @@ CREATE FUNCTION write_jobs(p_writes jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     -- insert or update in one: an already inserted row was locked and checked above, a new one must not exist
     IF p_writes ? 'new_jobs' THEN
-        INSERT INTO job_states (job_id, pool_id, team_id, state, reason_code, reason, manual_priority, queued_since, ended_at, end_cause, message, cancel_requested)
-        SELECT w.job_id, w.pool_id, w.team_id, w.state, w.reason_code, w.reason, w.manual_priority, to_timestamp(w.queued_since), to_timestamp(w.ended_at), w.end_cause, w.message, w.cancel_requested
-        FROM jsonb_to_recordset(p_writes -> 'new_jobs') AS w (job_id text, pool_id text, team_id text, state text, reason_code text, reason text,
+        INSERT INTO job_states (job_id, pool_id, team_id, state, reason_code, reason, reason_detail, manual_priority, queued_since, ended_at, end_cause, message, cancel_requested)
+        SELECT w.job_id, w.pool_id, w.team_id, w.state, w.reason_code, w.reason, w.reason_detail, w.manual_priority, to_timestamp(w.queued_since), to_timestamp(w.ended_at), w.end_cause, w.message, w.cancel_requested
+        FROM jsonb_to_recordset(p_writes -> 'new_jobs') AS w (job_id text, pool_id text, team_id text, state text, reason_code text, reason text, reason_detail jsonb,
             manual_priority integer, queued_since double precision, ended_at double precision, end_cause text, message text, cancel_requested boolean);
     END IF;
     IF p_writes ? 'jobs' THEN
         UPDATE job_states AS s SET
-            state = w.state, reason_code = w.reason_code, reason = w.reason, manual_priority = w.manual_priority, run_number = w.run_number,
+            state = w.state, reason_code = w.reason_code, reason = w.reason, reason_detail = w.reason_detail, manual_priority = w.manual_priority, run_number = w.run_number,
             preemptions = w.preemptions, infrastructure_failures = w.infrastructure_failures, hold_failures = w.hold_failures,
             no_victims_until = to_timestamp(w.no_victims_until), retry_at = to_timestamp(w.retry_at), cancel_requested = w.cancel_requested,
             queued_since = to_timestamp(w.queued_since), first_started_at = to_timestamp(w.first_started_at), last_started_at = to_timestamp(w.last_started_at),
-            used_seconds = w.used_seconds, last_ack_step = w.last_ack_step, restart_seconds = w.restart_seconds, pending_hold = w.pending_hold,
+            used_seconds = w.used_seconds, last_ack_step = w.last_ack_step, last_end = w.last_end, last_victim_run = w.last_victim_run, restart_seconds = w.restart_seconds,
             ended_at = to_timestamp(w.ended_at), end_cause = w.end_cause, exit_code = w.exit_code, message = w.message, version = s.version + 1
-        FROM jsonb_to_recordset(p_writes -> 'jobs') AS w (job_id text, state text, reason_code text, reason text, manual_priority integer, run_number integer,
+        FROM jsonb_to_recordset(p_writes -> 'jobs') AS w (job_id text, state text, reason_code text, reason text, reason_detail jsonb, manual_priority integer, run_number integer,
             preemptions integer, infrastructure_failures integer, hold_failures integer, no_victims_until double precision, retry_at double precision,
             cancel_requested boolean, queued_since double precision, first_started_at double precision, last_started_at double precision,
-            used_seconds double precision, last_ack_step bigint, restart_seconds double precision, pending_hold jsonb, ended_at double precision,
+            used_seconds double precision, last_ack_step bigint, last_end text, last_victim_run text, restart_seconds double precision, ended_at double precision,
             end_cause text, exit_code integer, message text)
         WHERE s.job_id = w.job_id;
     END IF;
@@ -116,25 +116,27 @@ BEGIN
     END IF;
     IF p_writes ? 'runs' THEN
         UPDATE runs AS r SET
-            state = w.state, after_runs = w.after_runs, stop_cause = w.stop_cause, stop_grace_seconds = w.stop_grace_seconds, pid = w.pid,
-            started_at = to_timestamp(w.started_at), stop_at = to_timestamp(w.stop_at), noticed_at = to_timestamp(w.noticed_at),
+            state = w.state, value = w.value, after_runs = w.after_runs, withdrawing = w.withdrawing, stop_cause = w.stop_cause, stop_grace_seconds = w.stop_grace_seconds, pid = w.pid,
+            started_at = to_timestamp(w.started_at), stop_at = to_timestamp(w.stop_at), leaves_by = to_timestamp(w.leaves_by),
+            empty_at = to_timestamp(w.empty_at), begun_at = to_timestamp(w.begun_at), noticed_at = to_timestamp(w.noticed_at),
             resumed_at = to_timestamp(w.resumed_at), resumed_step = w.resumed_step, load_seconds = w.load_seconds,
             ack_step = w.ack_step, ack_bytes = w.ack_bytes, ack_fraction = w.ack_fraction, acked_at = to_timestamp(w.acked_at),
             ended_at = to_timestamp(w.ended_at), end_cause = w.end_cause, exit_code = w.exit_code, signal = w.signal, forced = w.forced,
             run_seconds = w.run_seconds, log_bytes = w.log_bytes, message = w.message
-        FROM jsonb_to_recordset(p_writes -> 'runs') AS w (run_id text, state text, after_runs text[], stop_cause text, stop_grace_seconds double precision, pid integer,
-            started_at double precision, stop_at double precision, noticed_at double precision, resumed_at double precision, resumed_step bigint,
+        FROM jsonb_to_recordset(p_writes -> 'runs') AS w (run_id text, state text, value integer, after_runs text[], withdrawing boolean, stop_cause text, stop_grace_seconds double precision, pid integer,
+            started_at double precision, stop_at double precision, leaves_by double precision,
+            empty_at double precision, begun_at double precision, noticed_at double precision, resumed_at double precision, resumed_step bigint,
             load_seconds double precision, ack_step bigint, ack_bytes bigint, ack_fraction double precision, acked_at double precision,
             ended_at double precision, end_cause text, exit_code integer, signal integer, forced boolean, run_seconds double precision,
             log_bytes bigint, message text)
         WHERE r.run_id = w.run_id;
     END IF;
     IF p_writes ? 'new_runs' THEN
-        INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, after_runs, trigger, minimum_run_seconds, cool_down_seconds, grace_seconds, planned_at, traceparent)
-        SELECT w.run_id, w.job_id, w.run_number, w.pool_id, w.node_id, w.state, w.value, w.gpus, w.after_runs, w.trigger, w.minimum_run_seconds, w.cool_down_seconds, w.grace_seconds, to_timestamp(w.planned_at), w.traceparent
+        INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, after_runs, trigger, restart_seconds, promoted, after_preemption, planned_at, empty_at, begun_at, traceparent)
+        SELECT w.run_id, w.job_id, w.run_number, w.pool_id, w.node_id, w.state, w.value, w.gpus, w.after_runs, w.trigger, w.restart_seconds, w.promoted, w.after_preemption, to_timestamp(w.planned_at), to_timestamp(w.empty_at), to_timestamp(w.begun_at), w.traceparent
         FROM jsonb_to_recordset(p_writes -> 'new_runs') AS w (run_id text, job_id text, run_number integer, pool_id text, node_id text, state text, value integer,
-            gpus jsonb, after_runs text[], trigger text, minimum_run_seconds double precision, cool_down_seconds double precision,
-            grace_seconds double precision, planned_at double precision, traceparent text);
+            gpus jsonb, after_runs text[], trigger text, restart_seconds double precision, promoted boolean,
+            after_preemption boolean, planned_at double precision, empty_at double precision, begun_at double precision, traceparent text);
     END IF;
     IF p_writes ? 'grants' THEN
         INSERT INTO leases (run_id, gpu_id, state, vram_mib, slots)
@@ -222,6 +224,7 @@ BEGIN
     PERFORM write_runs_and_leases(p_writes);
     event_ids := write_records(p_pool, p_epoch, p_writes);
     RETURN jsonb_build_object(
+        'now', extract(epoch FROM clock_timestamp()),
         'events', to_jsonb(event_ids),
         'gpus', (SELECT coalesce(jsonb_object_agg(gpu_id, version), '{}') FROM gpus WHERE gpu_id = ANY (p_gpu_ids)
                     OR gpu_id IN (SELECT w ->> 'gpu_id' FROM jsonb_array_elements(coalesce(p_writes -> 'gpus', '[]')) AS w)),
