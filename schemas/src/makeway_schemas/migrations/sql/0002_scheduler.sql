@@ -135,6 +135,8 @@ CREATE TABLE runs (
     state       text NOT NULL CHECK (state IN ('PLANNED', 'STARTING', 'RUNNING', 'NOTICED', 'EXITED', 'RELEASED')),
     value       integer NOT NULL,
     gpus        jsonb NOT NULL,
+    cpus        double precision NOT NULL DEFAULT 0,
+    memory_mib  bigint NOT NULL DEFAULT 0,
     after_runs  text[] NOT NULL DEFAULT '{}',
     trigger     text NOT NULL DEFAULT 'arrival',
     restart_seconds double precision,
@@ -171,6 +173,7 @@ CREATE TABLE runs (
     CONSTRAINT ended_iff_exited CHECK ((state IN ('EXITED', 'RELEASED')) = (ended_at IS NOT NULL)),
     CONSTRAINT one_cause_iff_ended CHECK ((ended_at IS NOT NULL) = (end_cause IS NOT NULL))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+COMMENT ON COLUMN runs.gpus IS 'the placement: [{gpu_id, vram_mib, slots}]; a run without leases that is still PLANNED waits for a hold that it took over';
 CREATE UNIQUE INDEX one_unended_run_a_job ON runs (job_id) WHERE ended_at IS NULL;
 CREATE INDEX runs_unreleased ON runs (pool_id) WHERE state <> 'RELEASED';
 

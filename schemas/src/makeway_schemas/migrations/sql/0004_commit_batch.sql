@@ -146,10 +146,10 @@ BEGIN
         WHERE r.run_id = w.run_id;
     END IF;
     IF p_writes ? 'new_runs' THEN
-        INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, after_runs, trigger, restart_seconds, promoted, after_preemption, planned_at, empty_at, begun_at, traceparent)
-        SELECT w.run_id, w.job_id, w.run_number, w.pool_id, w.node_id, w.state, w.value, w.gpus, w.after_runs, w.trigger, w.restart_seconds, w.promoted, w.after_preemption, to_timestamp(w.planned_at), to_timestamp(w.empty_at), to_timestamp(w.begun_at), w.traceparent
+        INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, cpus, memory_mib, after_runs, trigger, restart_seconds, promoted, after_preemption, planned_at, empty_at, begun_at, traceparent)
+        SELECT w.run_id, w.job_id, w.run_number, w.pool_id, w.node_id, w.state, w.value, w.gpus, w.cpus, w.memory_mib, w.after_runs, w.trigger, w.restart_seconds, w.promoted, w.after_preemption, to_timestamp(w.planned_at), to_timestamp(w.empty_at), to_timestamp(w.begun_at), w.traceparent
         FROM jsonb_to_recordset(p_writes -> 'new_runs') AS w (run_id text, job_id text, run_number integer, pool_id text, node_id text, state text, value integer,
-            gpus jsonb, after_runs text[], trigger text, restart_seconds double precision, promoted boolean,
+            gpus jsonb, cpus double precision, memory_mib bigint, after_runs text[], trigger text, restart_seconds double precision, promoted boolean,
             after_preemption boolean, planned_at double precision, empty_at double precision, begun_at double precision, traceparent text);
     END IF;
     IF p_writes ? 'grants' THEN
