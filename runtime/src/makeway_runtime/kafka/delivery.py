@@ -1,0 +1,171 @@
+"""What happens to a batch of records between the broker and the handler.
+
+1. Records whose headers are no CloudEvent go to `on_poison`; a record without value is a compaction tombstone, skipped.
+2. The rest goes to the handler, as one batch, in order.
+3. The handler raises PoisonFound: those go to `on_poison`, the rest is handed over again.
+4. It raises something transient: the same batch again after a growing, jittered delay, for as long as it takes.
+5. It raises anything else: the same, `isolate_after` times; then each record alone, and one that still fails goes to
+   `on_poison`. The stream goes on.
+
+So the handler must be idempotent, and nothing is skipped without `on_poison` having kept it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from tenacity import RetryCallState
+
+from makeway_runtime import metrics, retry
+from makeway_runtime.cloudevents import from_headers
+from makeway_runtime.errors import InvalidEvent
+from makeway_runtime.kafka.messages import Incoming, Poison, PoisonFound, Record
+
+_LOG: Final = structlog.get_logger(__name__)
+
+Handler = Callable[[Sequence[Incoming]], Awaitable[None]]
+PoisonHandler = Callable[[Poison], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Hands batches to `handler`, as the module says."""
+
+    handler: Handler
+    on_poison: PoisonHandler
+    is_transient: Callable[[BaseException], bool] = retry.is_transient
+    isolate_after: int = 4
+    within_seconds: float | None = None
+    """Gives up with the last transient error after this long; None: never. A consumer group needs a limit below its
+    `max_poll_interval`, since it loses its partitions there."""
+
+    async def deliver(self, records: Sequence[Record]) -> None:
+        """Returns when every record was handled or kept as poison."""
+        batch: list[Incoming] = []
+        for record in records:
+            if record.value is None:
+                continue
+            incoming = _incoming(record, record.value)
+            if isinstance(incoming, Poison):
+                await self._keep(incoming)
+            else:
+                batch.append(incoming)
+        await self._hand_over(batch)
+        for topic in {record.topic for record in records}:
+            metrics.CONSUMED.labels(topic).inc(sum(record.topic == topic for record in records))
+
+    async def _hand_over(self, batch: Sequence[Incoming]) -> None:
+        if not batch:
+            return
+        try:
+            await self._try(batch)
+        except PoisonFound as found:
+            rest = [message for message in batch if (message.partition, message.offset) not in found.reasons]
+            if len(rest) == len(batch):
+                await self._isolate(batch, found)
+                return
+            for message in batch:
+                reason = found.reasons.get((message.partition, message.offset))
+                if reason is not None:
+                    await self._keep(_poison(message, reason))
+            await self._hand_over(rest)
+        except Exception as error:
+            if self.is_transient(error):
+                raise
+            await self._isolate(batch, error)
+
+    async def _isolate(self, batch: Sequence[Incoming], error: Exception) -> None:
+        if len(batch) == 1:
+            await self._keep(_poison(batch[0], f"the handler failed: {error!r}"))
+            return
+        for message in batch:
+            await self._hand_over([message])
+
+    async def _try(self, batch: Sequence[Incoming]) -> None:
+        # The first try costs nothing extra: under load there are hundreds of batches a second.
+        try:
+            await self.handler(batch)
+        except PoisonFound:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its batch is not lost
+            _LOG.warning("handler failed, trying again", topic=batch[0].topic, error=repr(error))
+            await self._persist(batch)
+
+    async def _persist(self, batch: Sequence[Incoming]) -> None:
+        async for attempt in retry.backoff(
+            attempts=self.isolate_after, retry_on=self._is_other, before_sleep=_count(batch[0].topic)
+        ):
+            with attempt:
+                async for patience in retry.backoff(
+                    within_seconds=self.within_seconds,
+                    retry_on=self.is_transient,
+                    before_sleep=_count(batch[0].topic),
+                ):
+                    with patience:
+                        await self.handler(batch)
+
+    def _is_other(self, error: BaseException) -> bool:
+        return isinstance(error, Exception) and not isinstance(error, PoisonFound) and not self.is_transient(error)
+
+    async def _keep(self, poison: Poison) -> None:
+        metrics.POISON.labels(poison.topic).inc()
+        _LOG.error(
+            "message set aside",
+            topic=poison.topic,
+            partition=poison.partition,
+            offset=poison.offset,
+            reason=poison.reason,
+        )
+        async for attempt in retry.backoff(retry_on=lambda error: isinstance(error, Exception)):
+            with attempt:
+                await self.on_poison(poison)
+
+
+def _count(topic: str) -> Callable[[RetryCallState], None]:
+    def count(state: RetryCallState) -> None:
+        metrics.HANDLER_RETRIES.labels(topic).inc()
+        error = state.outcome.exception() if state.outcome is not None else None
+        _LOG.warning("handler failed, trying again", topic=topic, attempt=state.attempt_number, error=repr(error))
+
+    return count
+
+
+def _incoming(record: Record, value: bytes) -> Incoming | Poison:
+    try:
+        event = from_headers(record.headers)
+    except InvalidEvent as error:
+        return Poison(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=value,
+            headers=tuple((name, value or b"") for name, value in record.headers),
+            reason=str(error),
+        )
+    return Incoming(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        received=datetime.fromtimestamp(record.timestamp / 1000, UTC),
+        key=record.key,
+        value=value,
+        event=event,
+        headers=tuple(record.headers),
+    )
+
+
+def _poison(message: Incoming, reason: str) -> Poison:
+    return Poison(
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        key=message.key,
+        value=message.value,
+        headers=message.headers,
+        reason=reason,
+    )

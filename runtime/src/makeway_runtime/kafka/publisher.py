@@ -1,0 +1,128 @@
+"""Publishing groups of messages, within a time limit, healing after trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from makeway_runtime import metrics
+from makeway_runtime.errors import PublishUncertain, TransientError
+from makeway_runtime.kafka.connection import producer_options
+from makeway_runtime.kafka.messages import Outgoing
+from makeway_runtime.kafka.topics import TopicLike, ensure_topics
+from makeway_runtime.settings import ServiceSettings
+
+_LOG: Final = structlog.get_logger(__name__)
+
+
+class Publisher:
+    """One idempotent producer, replaced after any trouble.
+
+    An idempotent aiokafka producer retries for ever, and so does its stop(), when the broker is gone. So every step
+    here has a time limit; after one has passed, the producer is thrown away and a new one is made at the next publish,
+    which also makes the topics again that the broker may have lost.
+    """
+
+    def __init__(self, settings: ServiceSettings, *, client: str, topics: Sequence[TopicLike]) -> None:
+        """`client` names the process in the broker's logs; `topics` are all that this publisher may write to."""
+        self._settings = settings
+        self._client = client
+        self._topics = tuple(topics)
+        self._producer: AIOKafkaProducer | None = None
+        # Publishing calls may overlap; making and dropping the producer may not.
+        self._changing = asyncio.Lock()
+        self._stopped = False
+        self.last_success_at: float | None = None
+        """time.monotonic() of the last publish that was acknowledged."""
+
+    async def start(self) -> None:
+        """Connects and makes missing topics. Raises TransientError when the broker is out of reach."""
+        await self._ready_producer(self._settings.kafka_publish_timeout_seconds)
+
+    async def stop(self) -> None:
+        """Flushes and closes, within `kafka_stop_timeout_seconds`."""
+        self._stopped = True
+        await self._drop(self._producer, flush=True)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Sends all, pipelined, in order per partition; returns when all are acknowledged.
+
+        Raises PublishUncertain within `kafka_publish_timeout_seconds` otherwise.
+        """
+        if not messages:
+            return
+        if self._stopped:
+            raise PublishUncertain("the publisher is stopped")
+        started_at = time.monotonic()
+        producer: AIOKafkaProducer | None = None
+        try:
+            async with asyncio.timeout(self._settings.kafka_publish_timeout_seconds):
+                producer = await self._ready_producer(self._settings.kafka_publish_timeout_seconds)
+                await _send_all(producer, messages)
+        except (KafkaError, TransientError, OSError, TimeoutError) as error:
+            metrics.PUBLISH_FAILURES.inc()
+            await self._drop(producer, flush=False)
+            raise PublishUncertain(f"{len(messages)} messages were not all acknowledged: {error!r}") from error
+        self.last_success_at = time.monotonic()
+        metrics.PUBLISH_SECONDS.observe(self.last_success_at - started_at)
+        for message in messages:
+            metrics.PUBLISHED.labels(message.topic).inc()
+
+    async def _ready_producer(self, timeout_seconds: float) -> AIOKafkaProducer:
+        async with self._changing:
+            if self._producer is None:
+                await ensure_topics(self._settings, self._topics)
+                producer = AIOKafkaProducer(**producer_options(self._settings, client=self._client))
+                try:
+                    await asyncio.wait_for(producer.start(), timeout_seconds)
+                except BaseException as error:
+                    await _close(producer, 0.0)
+                    if isinstance(error, (KafkaError, OSError, TimeoutError)):
+                        raise TransientError("the broker is out of reach") from error
+                    raise
+                self._producer = producer
+            return self._producer
+
+    async def _drop(self, producer: AIOKafkaProducer | None, *, flush: bool) -> None:
+        async with self._changing:
+            if producer is None or producer is not self._producer:
+                return
+            self._producer = None
+            await _close(producer, self._settings.kafka_stop_timeout_seconds if flush else 0.0)
+
+
+async def _send_all(producer: AIOKafkaProducer, messages: Sequence[Outgoing]) -> None:
+    acknowledgements = [
+        await producer.send(
+            message.topic, value=message.value, key=message.key, partition=message.partition, headers=message.headers
+        )
+        for message in messages
+    ]
+    results = await asyncio.gather(*acknowledgements, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _close(producer: AIOKafkaProducer, flush_seconds: float) -> None:
+    """Closes, giving up what is not acknowledged after `flush_seconds`. Never hangs."""
+    stopping = asyncio.ensure_future(producer.stop())
+    await asyncio.wait([stopping], timeout=flush_seconds)
+    if not stopping.done():
+        # stop() waits for the sender to flush, which an idempotent sender without a broker never does; there is no
+        # public way to end it. With its task cancelled stop() goes on and closes the connections.
+        sender = producer._sender
+        if sender is not None and sender.sender_task is not None:
+            sender.sender_task.cancel()
+        await asyncio.wait([stopping], timeout=1.0)
+    if not stopping.done():
+        stopping.cancel()
+        _LOG.warning("a Kafka producer could not be closed")
+    elif not stopping.cancelled() and stopping.exception() is not None:
+        _LOG.info("a Kafka producer closed with an error", error=repr(stopping.exception()))

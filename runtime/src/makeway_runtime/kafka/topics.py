@@ -1,0 +1,85 @@
+"""Topics exist because they were made here, from one list, with explicit partitions and configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from makeway_runtime.errors import TransientError
+from makeway_runtime.kafka.connection import client_options
+from makeway_runtime.settings import ServiceSettings
+
+CREATE_TIMEOUT_SECONDS: Final = 15.0
+
+_LOG: Final = structlog.get_logger(__name__)
+
+
+class TopicLike(Protocol):
+    """What is needed of a topic's declaration. `config` holds Kafka's own names and values."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def config(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic's declaration."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicLike], *, replication: int = -1) -> None:
+    """Creates those of `topics` that do not exist; leaves the others as they are.
+
+    `replication` -1 takes the broker's default. Raises TransientError when the broker cannot be reached or refuses.
+    """
+    if not topics:
+        return
+    try:
+        await asyncio.wait_for(_create(settings, topics, replication), CREATE_TIMEOUT_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise TransientError("topics could not be created: the broker is out of reach") from error
+
+
+async def _create(settings: ServiceSettings, topics: Sequence[TopicLike], replication: int) -> None:
+    admin = AIOKafkaAdminClient(**client_options(settings, client="admin"))
+    try:
+        await admin.start()
+        existing = set(await admin.list_topics())
+        missing = [topic for topic in topics if topic.name not in existing]
+        if missing:
+            await _create_missing(admin, missing, replication)
+    finally:
+        await admin.close()
+
+
+async def _create_missing(admin: AIOKafkaAdminClient, missing: Sequence[TopicLike], replication: int) -> None:
+    answer = await admin.create_topics(
+        [
+            NewTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=replication,
+                topic_configs=dict(topic.config),
+            )
+            for topic in missing
+        ]
+    )
+    for name, code, *_ in answer.topic_errors:
+        error = for_code(code)
+        # Another process met the same gap: that is what was wanted.
+        if code and error is not TopicAlreadyExistsError:
+            raise TransientError(f"topic {name} could not be created: {error.__name__}")
+    _LOG.info("topics created", topics=[topic.name for topic in missing])

@@ -1,0 +1,48 @@
+"""Back-off with jitter, by tenacity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_any,
+    wait_exponential_jitter,
+)
+from tenacity.stop import stop_base
+
+from makeway_runtime.errors import TransientError
+
+
+def is_transient(error: BaseException) -> bool:
+    """True for what may pass by itself: connections, time-outs, and whatever says so by its class."""
+    return isinstance(error, (TransientError, OSError, TimeoutError))
+
+
+def backoff(
+    *,
+    initial_seconds: float = 0.05,
+    longest_seconds: float = 5.0,
+    attempts: int | None = None,
+    within_seconds: float | None = None,
+    retry_on: Callable[[BaseException], bool] = is_transient,
+    before_sleep: Callable[[RetryCallState], None] | None = None,
+) -> AsyncRetrying:
+    """Returns `async for attempt in backoff(): with attempt: ...`: doubling delays with full jitter, then the error.
+
+    Without `attempts` and `within_seconds` it goes on for ever; cancelling ends it.
+    """
+    limits: list[stop_base] = [] if attempts is None else [stop_after_attempt(attempts)]
+    if within_seconds is not None:
+        limits.append(stop_after_delay(within_seconds))
+    return AsyncRetrying(
+        retry=retry_if_exception(retry_on),
+        wait=wait_exponential_jitter(initial=initial_seconds, max=longest_seconds, jitter=initial_seconds),
+        stop=stop_any(*limits),
+        before_sleep=before_sleep,
+        reraise=True,
+    )
