@@ -11,7 +11,7 @@ from tenacity import (
     stop_after_attempt,
     stop_after_delay,
     stop_any,
-    wait_exponential_jitter,
+    wait_random_exponential,
 )
 from tenacity.stop import stop_base
 
@@ -41,7 +41,7 @@ def backoff(
         limits.append(stop_after_delay(within_seconds))
     return AsyncRetrying(
         retry=retry_if_exception(retry_on),
-        wait=wait_exponential_jitter(initial=initial_seconds, max=longest_seconds, jitter=initial_seconds),
+        wait=wait_random_exponential(multiplier=initial_seconds, max=longest_seconds),
         stop=stop_any(*limits),
         before_sleep=before_sleep,
         reraise=True,

@@ -6,6 +6,7 @@ import ssl
 from typing import Any, Final
 
 from aiokafka.helpers import create_ssl_context
+from makeway_schemas.topics import MAX_MESSAGE_BYTES
 
 from makeway_runtime.settings import ServiceSettings
 
@@ -43,6 +44,7 @@ def producer_options(settings: ServiceSettings, *, client: str) -> dict[str, Any
         "acks": "all",
         "enable_idempotence": True,
         "linger_ms": 0,
+        "max_request_size": MAX_MESSAGE_BYTES,
     }
 
 

@@ -16,12 +16,13 @@ from typing import Any, Final, Literal
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
+from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime import metrics, retry
 from makeway_runtime.errors import TransientError
 from makeway_runtime.kafka.connection import consumer_options
 from makeway_runtime.kafka.delivery import Delivery
-from makeway_runtime.kafka.topics import TopicLike, ensure_topics
+from makeway_runtime.kafka.topics import ensure_topics
 from makeway_runtime.settings import ServiceSettings
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -38,7 +39,7 @@ FRESH_SECONDS: Final = 3.0
 class LoopOptions:
     """What one loop reads."""
 
-    topic: TopicLike
+    topic: TopicSpec
     partitions: tuple[int, ...]
     start: Start = "end"
     max_records: int = 500
@@ -202,6 +203,6 @@ async def _close(consumer: AIOKafkaConsumer) -> None:
         _LOG.info("a Kafka consumer closed with an error", error=repr(error))
 
 
-def partitions_of(topic: TopicLike) -> tuple[int, ...]:
+def partitions_of(topic: TopicSpec) -> tuple[int, ...]:
     """Returns all partition numbers of a topic."""
     return tuple(range(topic.partitions))

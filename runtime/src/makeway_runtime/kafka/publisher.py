@@ -10,12 +10,13 @@ from typing import Final
 import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime import metrics
 from makeway_runtime.errors import PublishUncertain, TransientError
 from makeway_runtime.kafka.connection import producer_options
 from makeway_runtime.kafka.messages import Outgoing
-from makeway_runtime.kafka.topics import TopicLike, ensure_topics
+from makeway_runtime.kafka.topics import ensure_topics
 from makeway_runtime.settings import ServiceSettings
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -29,7 +30,7 @@ class Publisher:
     which also makes the topics again that the broker may have lost.
     """
 
-    def __init__(self, settings: ServiceSettings, *, client: str, topics: Sequence[TopicLike]) -> None:
+    def __init__(self, settings: ServiceSettings, *, client: str, topics: Sequence[TopicSpec]) -> None:
         """`client` names the process in the broker's logs; `topics` are all that this publisher may write to."""
         self._settings = settings
         self._client = client

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
+from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime.errors import TransientError
 from makeway_runtime.kafka.connection import client_options
@@ -20,27 +20,7 @@ CREATE_TIMEOUT_SECONDS: Final = 15.0
 _LOG: Final = structlog.get_logger(__name__)
 
 
-class TopicLike(Protocol):
-    """What is needed of a topic's declaration. `config` holds Kafka's own names and values."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def partitions(self) -> int: ...
-    @property
-    def config(self) -> Mapping[str, str]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
-    """A topic's declaration."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicLike], *, replication: int = -1) -> None:
+async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicSpec], *, replication: int = -1) -> None:
     """Creates those of `topics` that do not exist; leaves the others as they are.
 
     `replication` -1 takes the broker's default. Raises TransientError when the broker cannot be reached or refuses.
@@ -53,7 +33,7 @@ async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicLike], 
         raise TransientError("topics could not be created: the broker is out of reach") from error
 
 
-async def _create(settings: ServiceSettings, topics: Sequence[TopicLike], replication: int) -> None:
+async def _create(settings: ServiceSettings, topics: Sequence[TopicSpec], replication: int) -> None:
     admin = AIOKafkaAdminClient(**client_options(settings, client="admin"))
     try:
         await admin.start()
@@ -65,7 +45,7 @@ async def _create(settings: ServiceSettings, topics: Sequence[TopicLike], replic
         await admin.close()
 
 
-async def _create_missing(admin: AIOKafkaAdminClient, missing: Sequence[TopicLike], replication: int) -> None:
+async def _create_missing(admin: AIOKafkaAdminClient, missing: Sequence[TopicSpec], replication: int) -> None:
     answer = await admin.create_topics(
         [
             NewTopic(

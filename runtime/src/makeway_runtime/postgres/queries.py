@@ -15,4 +15,5 @@ def load_queries(package: str) -> Any:
     functions. Raises aiosql's SQLParseException or SQLLoadException when the file is broken or missing.
     """
     text = files(package).joinpath("sql", "queries.sql").read_text(encoding="utf-8")
-    return aiosql.from_str(text, "asyncpg")
+    # Parameters are named in the statements already; a list of them after each name would say it twice.
+    return aiosql.from_str(text, "asyncpg", mandatory_parameters=False)
