@@ -1,0 +1,161 @@
+"""Facts about nodes: their reports, and their silence.
+
+A report is the level-triggered twin of all other facts of a node: it repeats what is not settled, so that a lost
+message, or a broker that lost everything, costs a few seconds and nothing else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
+from makeway_schemas.states import NodeState
+
+from makeway_scheduler import apply_runs, job_moves
+from makeway_scheduler.ledger import GpuRecord, Ledger, NodeRecord
+
+SILENCE_SECONDS: Final = 15.0
+
+
+def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
+    """Register the node and its GPUs, book what its runs did, and see whether it needs its plan again."""
+    known = ledger.nodes.get(fact.node_id)
+    if known is not None and fact.session < known.session and fact.boot_id == known.boot_id:
+        return  # an executor that a newer one has replaced
+    node = _node_of(fact, known, now)
+    if node != known:
+        ledger.nodes.put(node.node_id, node)
+    _apply_gpus(ledger, fact)
+    for report in fact.runs:
+        _apply_run_report(ledger, fact.node_id, report, now)
+    if known is None or known.state is not NodeState.READY:
+        _tell_jobs(ledger, fact.node_id, now)
+    _see_plan(ledger, fact, ledger.nodes[fact.node_id])
+
+
+def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeRecord:
+    base = known or NodeRecord(node_id=fact.node_id, session=fact.session, boot_id=fact.boot_id, state_since=now)
+    return replace(
+        base,
+        session=fact.session,
+        boot_id=fact.boot_id,
+        state=NodeState.READY,
+        state_since=base.state_since if base.state is NodeState.READY else now,
+        accepts_runs=fact.accepts_runs,
+        refusal=fact.refusal,
+        simulated=fact.simulated,
+        cpus=fact.cpus,
+        memory_mib=fact.memory_mib,
+        labels=fact.labels,
+        agent_version=fact.version,
+    )
+
+
+def _apply_gpus(ledger: Ledger, fact: NodeReport) -> None:
+    for report in fact.gpus:
+        known = ledger.gpus.get(report.gpu_id)
+        if known is not None and known.node_id != fact.node_id and _is_live(ledger, known.node_id):
+            continue  # a GPU belongs to one live node; the other one keeps it
+        gpu = _gpu_of(report, known, fact.node_id, ledger.policy.max_shares)
+        if gpu != known:
+            ledger.gpus.put(gpu.gpu_id, gpu)
+    reported = {report.gpu_id for report in fact.gpus}
+    for known in list(ledger.gpus):
+        if known.node_id == fact.node_id and known.gpu_id not in reported and known.condition != "lost":
+            gone = replace(known, condition="lost", reason="absent from its node's newest report")
+            ledger.gpus.put(known.gpu_id, gone)
+
+
+def _gpu_of(report: GpuReport, known: GpuRecord | None, node_id: str, slots: int) -> GpuRecord:
+    return GpuRecord(
+        gpu_id=report.gpu_id,
+        node_id=node_id,
+        index=report.index,
+        type_name=report.type_name,
+        capacity_mib=max(0, report.vram_mib - report.reserved_mib),
+        reserved_mib=report.reserved_mib,
+        capacity_slots=known.capacity_slots if known is not None else slots,
+        mig_profile=report.mig_profile,
+        link_group=report.link_group,
+        condition=report.condition,
+        cordoned=known.cordoned if known is not None else False,
+        reason=report.reason,
+        version=known.version if known is not None else 0,
+    )
+
+
+def _is_live(ledger: Ledger, node_id: str) -> bool:
+    node = ledger.nodes.get(node_id)
+    return node is not None and node.state is NodeState.READY
+
+
+def _apply_run_report(ledger: Ledger, node_id: str, report: RunReport, now: float) -> None:
+    run = ledger.runs.get(report.run_id)
+    if run is None or run.node_id != node_id:
+        return
+    if report.started_age_seconds is not None:
+        apply_runs.note_started(ledger, run, now - report.started_age_seconds, now, pid=report.pid)
+    if report.noticed_age_seconds is not None:
+        apply_runs.note_noticed(ledger, ledger.runs[run.run_id], now - report.noticed_age_seconds, now)
+    if report.ack is not None:
+        apply_runs.note_ack(ledger, ledger.runs[run.run_id], report.ack, now)
+    if report.end is not None:
+        ended_at = now - (report.ended_age_seconds or 0.0)
+        apply_runs.note_exited(ledger, ledger.runs[run.run_id], report.end, now, ended_at=ended_at)
+        for gpu_id in report.empty_gpus:
+            apply_runs.release(ledger, run.run_id, gpu_id, now)
+        for gpu_id in _quarantined(ledger, run.run_id):
+            apply_runs.release(ledger, run.run_id, gpu_id, now)
+        apply_runs.settle_released(ledger, run.run_id, now)
+
+
+def _quarantined(ledger: Ledger, run_id: str) -> list[str]:
+    """GPUs of an ended run that are not empty and quarantined: nothing is placed there, so the lease may go."""
+    return [
+        lease.gpu_id
+        for lease in ledger.runs[run_id].leases
+        if (gpu := ledger.gpus.get(lease.gpu_id)) is not None and gpu.condition in ("quarantined", "lost")
+    ]
+
+
+def _see_plan(ledger: Ledger, fact: NodeReport, node: NodeRecord) -> None:
+    if fact.plan.epoch > ledger.epoch:
+        ledger.epoch_heard = max(ledger.epoch_heard, fact.plan.epoch)
+    elif fact.plan.epoch == ledger.epoch and fact.plan.number > node.plan_number:
+        node = replace(node, plan_number=fact.plan.number)
+        ledger.nodes.put(node.node_id, node)
+        ledger.batch.plans_for.add(node.node_id)
+    newest = fact.plan.epoch == ledger.epoch and fact.plan.number == node.plan_number
+    if not newest or fact.wants_plan or node.plan_session != fact.session:
+        ledger.batch.plans_for.add(node.node_id)
+
+
+def apply_gpu_health_changed(ledger: Ledger, fact: GpuHealthChanged, now: float) -> None:
+    """Telemetry saw a card fail: nothing new is placed there. Its node's reports say when it is well again."""
+    gpu = ledger.gpus.get(fact.gpu_id)
+    if gpu is None or gpu.node_id != fact.node_id or fact.healthy or gpu.condition == "lost":
+        return
+    ledger.gpus.put(gpu.gpu_id, replace(gpu, condition="quarantined", reason=fact.reason))
+
+
+def silent_nodes(ledger: Ledger, heard_at: Mapping[str, float], steady_now: float) -> list[str]:
+    """The nodes that were READY and have not been heard for too long, on the owner's steady clock."""
+    return [
+        node.node_id
+        for node in ledger.nodes
+        if node.state is NodeState.READY and steady_now - heard_at.get(node.node_id, steady_now) > SILENCE_SECONDS
+    ]
+
+
+def apply_silence(ledger: Ledger, node_id: str, now: float) -> None:
+    """A node is silent: it and its runs are UNKNOWN, which is not failed. Nothing is placed there."""
+    node = ledger.nodes.get(node_id)
+    if node is None or node.state is not NodeState.READY:
+        return
+    ledger.nodes.put(node_id, replace(node, state=NodeState.UNKNOWN, state_since=now))
+    _tell_jobs(ledger, node_id, now)
+
+
+def _tell_jobs(ledger: Ledger, node_id: str, now: float) -> None:
+    for policy_run in ledger.state.runs_on_node(node_id):
+        job_moves.follow(ledger, policy_run.job_id, now)

@@ -1,0 +1,239 @@
+"""From choices to records: what the policy chose is written into the ledger, each with its reason.
+
+The policy has applied its choices to its own state already; the records made here give the same values again, so a
+choice can also be carried out alone, after a batch that the database refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from makeway_policy import choices as policy_choices
+from makeway_policy.choices import Choice
+from makeway_policy.model import LeaseState as PolicyLeaseState
+from makeway_policy.model import Run
+from makeway_policy.model import StopCause as PolicyStopCause
+from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, StopCause
+
+from makeway_scheduler import job_moves
+from makeway_scheduler.apply_jobs import drop_pending
+from makeway_scheduler.ledger import Ledger, RunRecord
+from makeway_scheduler.policy_values import lease_records
+from makeway_scheduler.stops import stop_run
+
+_LEASE_STATES: Final = {
+    PolicyLeaseState.LIVE: LeaseState.LIVE,
+    PolicyLeaseState.LEAVING: LeaseState.LEAVING,
+    PolicyLeaseState.NEXT: LeaseState.NEXT,
+    PolicyLeaseState.PENDING: None,
+}
+_STOP_CAUSES: Final = {
+    PolicyStopCause.CANCELLED: StopCause.CANCEL,
+    PolicyStopCause.TIME_LIMIT: StopCause.TIME_LIMIT,
+    PolicyStopCause.DRAINED: StopCause.DRAIN,
+}
+
+
+def enact(ledger: Ledger, choice: Choice, now: float) -> None:
+    """Write one choice into the ledger."""
+    if isinstance(choice, policy_choices.Start):
+        _start(ledger, choice, now)
+    elif isinstance(choice, policy_choices.Preempt):
+        _preempt(ledger, choice, now)
+    elif isinstance(choice, policy_choices.Grant):
+        _grant(ledger, choice, now)
+    elif isinstance(choice, policy_choices.Withdraw):
+        _withdraw(ledger, choice, now)
+    elif isinstance(choice, policy_choices.Stop):
+        stop_run(ledger, ledger.runs[choice.run_id], _stop_cause(choice.cause), choice.grace_seconds, now)
+    elif isinstance(choice, policy_choices.Expire):
+        job = ledger.jobs[choice.job_id]
+        expired = job_moves.move(
+            ledger,
+            replace(job, ended_at=now, end_cause="expired", message=choice.refusal.sentence),
+            JobState.EXPIRED,
+        )
+        ledger.batch.ended_jobs[job.job_id] = job.order
+        ledger.tell(expired, "expired", now, reason=choice.refusal.sentence)
+    elif isinstance(choice, policy_choices.Wait):
+        _wait(ledger, choice, now)
+    else:
+        job = ledger.jobs[choice.job_id]
+        ledger.jobs.put(job.job_id, replace(job, class_name=choice.class_name))
+        _decide(ledger, choice.job_id, now, choice="reclass", reason=f"its class is now {choice.class_name}")
+
+
+def _start(ledger: Ledger, choice: policy_choices.Start, now: float) -> None:
+    run = _add_run(ledger, choice.run, "arrival", now)
+    where = f"{len(run.placement)} GPU(s) of {run.node_id}"
+    if run.after:
+        sentence = f"follows {', '.join(sorted(run.after))} on {where}, which leave anyway"
+    else:
+        sentence = f"starts on {where}, which are free"
+    _decide(ledger, choice.job_id, now, choice="start", reason=sentence, detail=choice.explanation)
+
+
+def _preempt(ledger: Ledger, choice: policy_choices.Preempt, now: float) -> None:
+    run = _add_run(ledger, choice.run, choice.trigger.value, now)
+    for victim in choice.victims:
+        _stop_victim(ledger, choice, run, victim, now)
+    for held in choice.stopped_holds:
+        _stop_hold(ledger, held, now)
+    victims = ", ".join(victim.run_id for victim in choice.victims) or "no run"
+    holds = f", and the hold of {', '.join(choice.stopped_holds)}" if choice.stopped_holds else ""
+    _decide(
+        ledger,
+        choice.job_id,
+        now,
+        choice="preempt",
+        reason=f"takes the place of {victims}{holds} on {run.node_id} by the rule {choice.rule}",
+        detail={**choice.explanation, "cost_gpu_seconds": round(choice.cost_gpu_seconds, 3)},
+    )
+
+
+def _stop_victim(
+    ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, victim: policy_choices.Victim, now: float
+) -> None:
+    record = ledger.runs[victim.run_id]
+    ledger.batch.new_preemptions.append(
+        {
+            "preemptor_job": choice.job_id,
+            "preemptor_run": run.run_id,
+            "victim_job": victim.job_id,
+            "victim_run": victim.run_id,
+            "trigger": choice.trigger.value,
+            "rule": choice.rule,
+            "preemptor_value": run.value,
+            "victim_value": record.value,
+            "expected_cost": victim.cost_gpu_seconds,
+            "gpu_count": len(record.placement),
+            "decided_at": now,
+        }
+    )
+    stop_run(ledger, record, StopCause.PREEMPT, victim.grace_seconds, now)
+    job = ledger.jobs[victim.job_id]
+    ledger.tell(
+        job, "preempted", now, by=choice.job_id, trigger=choice.trigger.value, grace_seconds=victim.grace_seconds,
+        expected_cost_gpu_seconds=round(victim.cost_gpu_seconds, 3),
+    )  # fmt: skip
+
+
+def _stop_hold(ledger: Ledger, run_id: str, now: float) -> None:
+    held = ledger.runs[run_id]
+    if held.pending:
+        drop_pending(ledger, held, now)
+        job_moves.requeue(ledger, ledger.jobs[held.job_id], now, cause=EndCause.NEVER_STARTED)
+    else:
+        stop_run(ledger, held, StopCause.PREEMPT, job_moves.grace_of(ledger, ledger.jobs[held.job_id]), now)
+
+
+def _grant(ledger: Ledger, choice: policy_choices.Grant, now: float) -> None:
+    run = ledger.runs[choice.run.run_id]
+    leases = lease_records(choice.run)
+    live = choice.run.lease_state is PolicyLeaseState.LIVE
+    ledger.runs.put(
+        run.run_id,
+        replace(
+            run,
+            leases=leases,
+            lease_state=_LEASE_STATES[choice.run.lease_state],
+            after=choice.run.after,
+            empty_at=now if live else run.empty_at,
+            begun_at=now if live else run.begun_at,
+        ),
+    )
+    ledger.batch.plans_for.add(run.node_id)
+    job_moves.follow(ledger, run.job_id, now)
+
+
+def _withdraw(ledger: Ledger, choice: policy_choices.Withdraw, now: float) -> None:
+    job = replace(
+        ledger.jobs[choice.job_id], no_victims_until=choice.no_victims_until or None, hold_failures=choice.failed_holds
+    )
+    ledger.jobs.put(job.job_id, job)
+    run = ledger.runs[choice.run_id]
+    if run.pending:
+        drop_pending(ledger, run, now)
+        job_moves.requeue(ledger, ledger.jobs[job.job_id], now, cause=EndCause.NEVER_STARTED)
+    else:
+        stop_run(ledger, run, StopCause.PREEMPT, job_moves.grace_of(ledger, job), now)
+    _decide(ledger, job.job_id, now, choice="withdraw", reason=f"its hold ends: {choice.cause.value}")
+
+
+def _wait(ledger: Ledger, choice: policy_choices.Wait, now: float) -> None:
+    job = ledger.jobs[choice.job_id]
+    refusal = choice.refusal
+    state = JobState.UNSATISFIABLE if choice.unsatisfiable else JobState.QUEUED
+    job = replace(
+        job, reason_code=refusal.reason.value, reason=refusal.sentence, reason_detail=dict(refusal.detail)
+    )  # fmt: skip
+    before = job.state
+    job = job_moves.move(ledger, job, state)
+    if before is not state:
+        ledger.tell(job, state.lower(), now, reason=refusal.sentence)
+    _decide(
+        ledger, job.job_id, now, choice="wait", reason=refusal.sentence, detail=refusal.detail,
+        reason_code=refusal.reason.value,
+    )  # fmt: skip
+
+
+def _add_run(ledger: Ledger, run: Run, trigger: str, now: float) -> RunRecord:
+    job = ledger.jobs[run.job_id]
+    member = run.members[0]
+    leases = lease_records(run)
+    lease_state = _LEASE_STATES[run.lease_state]
+    record = RunRecord(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        number=run.number,
+        node_id=member.node_id,
+        placement=leases,
+        leases=leases if lease_state is not None else (),
+        lease_state=lease_state,
+        value=run.v,
+        planned_at=now,
+        state=RunState.PLANNED,
+        cpus=member.cpus,
+        memory_mib=member.memory_mib,
+        after=run.after,
+        trigger=trigger,
+        restart_seconds=run.restart_seconds,
+        promoted=run.promoted,
+        after_preemption=run.after_preemption,
+        empty_at=now if lease_state is LeaseState.LIVE else run.empty_since,
+        begun_at=now if lease_state is LeaseState.LIVE else run.begun_at,
+        traceparent=job.traceparent,
+    )
+    ledger.runs.put(record.run_id, record)
+    ledger.jobs.put(
+        job.job_id, replace(job, run_number=run.number, retry_at=None, reason_code="", reason="", reason_detail={})
+    )
+    ledger.batch.plans_for.add(record.node_id)
+    job_moves.follow(ledger, job.job_id, now)
+    return record
+
+
+def _stop_cause(cause: PolicyStopCause) -> StopCause:
+    return _STOP_CAUSES.get(cause, StopCause.PREEMPT)
+
+
+def _decide(
+    ledger: Ledger,
+    job_id: str,
+    now: float,
+    *,
+    choice: str,
+    reason: str,
+    detail: Mapping[str, Any] | None = None,
+    reason_code: str = "",
+) -> None:
+    ledger.batch.decisions.append(
+        {
+            "job_id": job_id,
+            "decided_at": now,
+            "choice": choice,
+            "reason_code": reason_code or choice,
+            "reason": reason,
+            "detail": dict(detail or {}),
+        }
+    )

@@ -1,0 +1,283 @@
+"""What the owner of a pool remembers: jobs, runs, nodes, GPUs as they are in the database, and what a batch adds.
+
+The records are the rows of the tables with the same names. ``Ledger`` holds them together with the policy's own
+indexed state, which follows from them (``policy_values.py``).
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from makeway_policy.model import Shape, Team
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
+
+from makeway_scheduler.journal import Table
+
+ENDED_JOBS_KEPT: Final = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRecord:
+    """A job that has not ended: what admission wrote, and the row of ``job_states``. Times: seconds since the epoch.
+
+    ``version`` 0 means that the row is not in the database yet.
+    """
+
+    job_id: str
+    pool: str
+    team: str
+    order: int
+    class_name: str
+    spec: JobSpec
+    shape: Shape
+    submitted_by: str
+    submitted_at: float
+    traceparent: str | None = None
+    state: JobState = JobState.QUEUED
+    reason_code: str = ""
+    reason: str = ""
+    reason_detail: Mapping[str, str] = field(default_factory=dict)
+    manual_priority: int | None = None
+    run_number: int = 0
+    preemptions: int = 0
+    preempted_at: tuple[float, ...] = ()
+    infrastructure_failures: int = 0
+    hold_failures: int = 0
+    no_victims_until: float | None = None
+    retry_at: float | None = None
+    cancel_requested: bool = False
+    queued_since: float | None = None
+    first_started_at: float | None = None
+    last_started_at: float | None = None
+    used_seconds: float = 0.0
+    last_ack_step: int | None = None
+    last_end: str = ""
+    last_victim_run: str | None = None
+    restart_seconds: float | None = None
+    ended_at: float | None = None
+    end_cause: str | None = None
+    exit_code: int | None = None
+    message: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseRecord:
+    """A run's part of a GPU."""
+
+    gpu_id: str
+    vram_mib: int
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """A run whose leases are not all released. ``placement`` never changes; ``leases`` are those it still has.
+
+    ``lease_state`` None: it took over a hold and gets its leases once that hold's end is booked.
+    """
+
+    run_id: str
+    job_id: str
+    number: int
+    node_id: str
+    placement: tuple[LeaseRecord, ...]
+    leases: tuple[LeaseRecord, ...]
+    lease_state: LeaseState | None
+    value: int
+    planned_at: float
+    state: RunState = RunState.PLANNED
+    cpus: float = 0.0
+    memory_mib: int = 0
+    after: frozenset[str] = frozenset()
+    trigger: str = "arrival"
+    restart_seconds: float | None = None
+    promoted: bool = False
+    after_preemption: bool = False
+    withdrawing: bool = False
+    stop_cause: StopCause | None = None
+    stop_grace_seconds: float | None = None
+    stop_at: float | None = None
+    leaves_by: float | None = None
+    empty_at: float | None = None
+    begun_at: float | None = None
+    pid: int | None = None
+    started_at: float | None = None
+    noticed_at: float | None = None
+    resumed_at: float | None = None
+    resumed_step: int | None = None
+    load_seconds: float | None = None
+    ack_step: int | None = None
+    ack_bytes: int | None = None
+    ack_fraction: float | None = None
+    acked_at: float | None = None
+    ended_at: float | None = None
+    end_cause: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    forced: bool = False
+    run_seconds: float | None = None
+    log_bytes: int | None = None
+    message: str = ""
+    traceparent: str | None = None
+    stored: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end is booked."""
+        return self.state in (RunState.EXITED, RunState.RELEASED)
+
+    @property
+    def released(self) -> bool:
+        """Whether its end is booked and no lease is left: it leaves memory with the next commit."""
+        return self.state is RunState.RELEASED
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for the end of a hold that it took over, without leases of its own."""
+        return self.lease_state is None and not self.ended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeRecord:
+    """A node, and the number of its newest plan."""
+
+    node_id: str
+    session: str
+    boot_id: str
+    state: NodeState = NodeState.READY
+    cordoned: bool = False
+    accepts_runs: bool = True
+    refusal: str = ""
+    simulated: bool = False
+    cpus: int = 0
+    memory_mib: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    agent_version: str = ""
+    state_since: float = 0.0
+    plan_number: int = 0
+    plan_session: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuRecord:
+    """A GPU as its node reports it; ``capacity_mib`` is without the driver's reserve."""
+
+    gpu_id: str
+    node_id: str
+    index: int
+    type_name: str
+    capacity_mib: int
+    reserved_mib: int = 0
+    capacity_slots: int = 4
+    mig_profile: str | None = None
+    link_group: int | None = None
+    condition: str = "ok"
+    cordoned: bool = False
+    reason: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """A row of ``job_events`` to be written."""
+
+    job_id: str
+    kind: str
+    state: JobState
+    at: float
+    run_number: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    causation_id: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Batch:
+    """What one batch adds beside the tables: emptied at every commit and rollback."""
+
+    events: list[Event] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    new_preemptions: list[dict[str, Any]] = field(default_factory=list)
+    preemptions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    applied_commands: dict[int, str] = field(default_factory=dict)
+    plans_for: set[str] = field(default_factory=set)
+    ended_jobs: dict[str, int] = field(default_factory=dict)
+
+
+class Ledger:
+    """The owner's memory of one pool. Use ``begin``, change, then ``commit`` or ``rollback``."""
+
+    def __init__(self, pool: str, policy: Policy) -> None:
+        """Empty; ``store.load`` fills it."""
+        self.pool = pool
+        self.epoch = 0
+        self.epoch_heard = 0
+        """The highest epoch that a node has heard of; higher than ours after a database was restored."""
+        self.policy = policy
+        self.state = PoolState()
+        self.jobs: Table[JobRecord] = Table()
+        self.runs: Table[RunRecord] = Table()
+        self.nodes: Table[NodeRecord] = Table()
+        self.gpus: Table[GpuRecord] = Table()
+        self.batch = Batch()
+        self.heard_at: dict[str, float] = {}
+        self.ended: OrderedDict[str, int] = OrderedDict()
+        self.new_teams: tuple[Team, ...] = ()
+        """Rights that admission has changed; the next batch takes them."""
+        self.order_floor = 0
+        """Jobs of this order or lower that memory does not know may have ended: the database must be asked."""
+
+    def begin(self) -> None:
+        """Open a batch."""
+        self.state.begin()
+
+    def commit(self) -> None:
+        """Keep the batch: the database has confirmed it. What is over leaves memory."""
+        self.state.commit()
+        over = [run for run_id in self.runs.touched() if (run := self.runs.get(run_id)) and run.released]
+        jobs = [*self.jobs.touched(), *(run.job_id for run in over)]
+        for run in over:
+            self.runs.remove(run.run_id)
+        for job_id in jobs:
+            job = self.jobs.get(job_id)
+            if job is not None and job.ended_at is not None and self.run_of(job) is None:
+                self.jobs.remove(job_id)
+        for table in (self.jobs, self.runs, self.nodes, self.gpus):
+            table.commit()
+        for job_id, order in self.batch.ended_jobs.items():
+            self.ended[job_id] = order
+        while len(self.ended) > ENDED_JOBS_KEPT:
+            _, order = self.ended.popitem(last=False)
+            self.order_floor = max(self.order_floor, order)
+        self.batch = Batch()
+
+    def rollback(self) -> None:
+        """Forget the batch."""
+        self.state.rollback()
+        for table in (self.jobs, self.runs, self.nodes, self.gpus):
+            table.rollback()
+        self.batch = Batch()
+
+    def run_of(self, job: JobRecord) -> RunRecord | None:
+        """The job's newest run, if it is not released."""
+        return self.runs.get(f"{job.job_id}.{job.run_number}")
+
+    def tell(self, job: JobRecord, kind: str, now: float, **data: Any) -> None:
+        """Note an event of the job, with its present state and run."""
+        self.batch.events.append(
+            Event(
+                job_id=job.job_id,
+                kind=kind,
+                state=job.state,
+                at=now,
+                run_number=job.run_number or None,
+                data={name: value for name, value in data.items() if value is not None},
+                traceparent=job.traceparent,
+            )
+        )

@@ -1,0 +1,197 @@
+"""From the ledger's records to the values that the policy reads. The policy's state follows from here alone."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from makeway_policy.model import Gpu, GpuHealth, Job, Lease, Member, Mode, Node, NodeHealth, Reason, Refusal, Run, Shape
+from makeway_policy.model import LeaseState as PolicyLeaseState
+from makeway_policy.model import RunState as PolicyRunState
+from makeway_policy.model import StopCause as PolicyStopCause
+from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
+
+from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
+
+_LEASE_STATES: Final = {
+    LeaseState.LIVE: PolicyLeaseState.LIVE,
+    LeaseState.LEAVING: PolicyLeaseState.LEAVING,
+    LeaseState.NEXT: PolicyLeaseState.NEXT,
+    None: PolicyLeaseState.PENDING,
+}
+_STOP_CAUSES: Final = {
+    StopCause.CANCEL: PolicyStopCause.CANCELLED,
+    StopCause.TIME_LIMIT: PolicyStopCause.TIME_LIMIT,
+    StopCause.PREEMPT: PolicyStopCause.PREEMPTED,
+    StopCause.DRAIN: PolicyStopCause.DRAINED,
+}
+_NODE_HEALTH: Final = {
+    NodeState.READY: NodeHealth.READY,
+    NodeState.UNKNOWN: NodeHealth.UNKNOWN,
+    NodeState.DEAD: NodeHealth.DEAD,
+}
+_RUN_STATES: Final[Mapping[RunState, PolicyRunState]] = {
+    state: PolicyRunState(state.lower()) for state in RunState if state is not RunState.RELEASED
+}
+
+
+_Value = TypeVar("_Value")
+
+
+def shape_of(spec: JobSpec) -> Shape:
+    """What a job asks for. Equal specifications give equal shapes, so that identical jobs are judged once."""
+    return Shape(gpus=spec.gpus, gpu_type=spec.gpu_type, min_vram_mib=spec.min_vram_mib or 0, vram_mib=spec.vram_mib)
+
+
+def job_value(job: JobRecord) -> Job:
+    """The policy's view of a job."""
+    spec = job.spec
+    mode = spec.preemption.mode
+    refusal = None
+    if job.reason_code in Reason:
+        refusal = Refusal(reason=Reason(job.reason_code), sentence=job.reason, detail=job.reason_detail)
+    return Job(
+        job_id=job.job_id,
+        order=job.order,
+        team=job.team,
+        class_name=job.class_name,
+        submitted_at=job.submitted_at,
+        queued_since=job.queued_since if job.queued_since is not None else job.submitted_at,
+        shape=job.shape,
+        user=job.submitted_by,
+        own_priority=spec.priority,
+        manual_priority=job.manual_priority,
+        held=job.state is JobState.HELD or job.ended_at is not None,
+        unsatisfiable=job.state is JobState.UNSATISFIABLE,
+        preemptible=spec.preemptible,
+        mode=None if mode is None else Mode(mode.lower()),
+        grace_seconds=spec.preemption.grace,
+        time_limit_seconds=spec.time_limit,
+        used_seconds=job.used_seconds,
+        runs=job.run_number,
+        preempted_at=job.preempted_at,
+        down=job.last_end == "preempted",
+        last_end_preempted=job.last_end == "preempted",
+        restart_seconds=job.restart_seconds,
+        no_victims_until=job.no_victims_until or 0.0,
+        failed_holds=job.hold_failures,
+        begin_at=job.retry_at,
+        has_started=job.first_started_at is not None,
+        labels=tuple(sorted(spec.labels.items())),
+        refusal=refusal,
+    )
+
+
+def run_value(run: RunRecord) -> Run:
+    """The policy's view of a run."""
+    leases = run.placement if run.pending else run.leases
+    member = Member(
+        node_id=run.node_id,
+        leases=tuple(Lease(gpu_id=each.gpu_id, vram_mib=each.vram_mib, slots=each.slots) for each in leases),
+        cpus=run.cpus,
+        memory_mib=run.memory_mib,
+    )
+    return Run(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        number=run.number,
+        members=(member,),
+        lease_state=PolicyLeaseState.LEAVING if run.ended else _LEASE_STATES[run.lease_state],
+        v=run.value,
+        decided_at=run.planned_at,
+        state=_RUN_STATES[run.state],
+        after=run.after,
+        empty_since=run.empty_at,
+        begun_at=run.begun_at,
+        started_at=run.started_at,
+        noticed_at=run.noticed_at,
+        stop_cause=None if run.stop_cause is None else _STOP_CAUSES[run.stop_cause],
+        grace_seconds=run.stop_grace_seconds or 0.0,
+        leaves_by=run.leaves_by,
+        last_ack_at=run.acked_at,
+        progress=run.ack_fraction,
+        restart_seconds=run.restart_seconds,
+        promoted=run.promoted,
+        after_preemption=run.after_preemption,
+        withdrawing=run.withdrawing,
+    )
+
+
+def node_value(node: NodeRecord, pool: str) -> Node:
+    """The policy's view of a node; one that takes no runs counts as cordoned."""
+    return Node(
+        node_id=node.node_id,
+        pool=pool,
+        health=_NODE_HEALTH[node.state],
+        cordoned=node.cordoned or not node.accepts_runs,
+        labels=node.labels,
+        cpus=float(node.cpus),
+        memory_mib=node.memory_mib,
+    )
+
+
+def gpu_value(gpu: GpuRecord) -> Gpu:
+    """The policy's view of a GPU; one that a foreign process uses is not free."""
+    if gpu.condition == "lost":
+        health = GpuHealth.LOST
+    elif gpu.condition in ("quarantined", "occupied"):
+        health = GpuHealth.QUARANTINED
+    else:
+        health = GpuHealth.CORDONED if gpu.cordoned else GpuHealth.AVAILABLE
+    return Gpu(
+        gpu_id=gpu.gpu_id,
+        node_id=gpu.node_id,
+        index=gpu.index,
+        type_name=gpu.type_name,
+        vram_mib=gpu.capacity_mib,
+        slots=gpu.capacity_slots,
+        health=health,
+        mig_profile=gpu.mig_profile,
+        link_group=gpu.link_group,
+    )
+
+
+def lease_records(run: Run) -> tuple[LeaseRecord, ...]:
+    """A decided run's leases as records."""
+    return tuple(LeaseRecord(gpu_id=lease.gpu_id, vram_mib=lease.vram_mib, slots=lease.slots) for lease in run.leases)
+
+
+def synchronise(ledger: Ledger) -> None:
+    """Bring the policy's state up to the records touched in this batch. Doing it twice changes nothing."""
+    state = ledger.state
+    for node_id in ledger.nodes.touched():
+        node = ledger.nodes.get(node_id)
+        if node is not None:
+            _put_if_new(state.nodes.get(node_id), node_value(node, ledger.pool), state.put_node)
+    for gpu_id in ledger.gpus.touched():
+        gpu = ledger.gpus.get(gpu_id)
+        if gpu is None:
+            state.remove_gpu(gpu_id)
+        else:
+            _put_if_new(state.gpus.get(gpu_id), gpu_value(gpu), state.put_gpu)
+    for run_id in ledger.runs.touched():
+        run = ledger.runs.get(run_id)
+        if (run is None or run.released) and run_id in state.runs:
+            state.remove_run(run_id)
+    for job_id in ledger.jobs.touched():
+        job = ledger.jobs.get(job_id)
+        if job is not None and not _is_over(ledger, job):
+            _put_if_new(state.jobs.get(job_id), job_value(job), state.put_job)
+    for run_id in ledger.runs.touched():
+        run = ledger.runs.get(run_id)
+        if run is not None and not run.released:
+            _put_if_new(state.runs.get(run_id), run_value(run), state.put_run)
+    for job_id in {*ledger.jobs.touched(), *(run_id.partition(".")[0] for run_id in ledger.runs.touched())}:
+        job = ledger.jobs.get(job_id)
+        if job_id in state.jobs and (job is None or _is_over(ledger, job)):
+            state.remove_job(job_id)
+
+
+def _is_over(ledger: Ledger, job: JobRecord) -> bool:
+    """A job that has ended stays while its last run still has leases."""
+    run = ledger.run_of(job)
+    return job.ended_at is not None and (run is None or run.released)
+
+
+def _put_if_new(known: _Value | None, value: _Value, put: Callable[[_Value], None]) -> None:
+    if known != value:
+        put(value)
