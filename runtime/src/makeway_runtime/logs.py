@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
@@ -12,7 +13,15 @@ import structlog
 from makeway_runtime.settings import ServiceSettings
 from makeway_runtime.tracing import current_trace_id
 
-_LIBRARY_LEVELS: Final = {"aiokafka": logging.WARNING, "asyncpg": logging.WARNING, "faststream": logging.WARNING}
+_LIBRARY_LEVELS: Final = {
+    "aiokafka": logging.WARNING,
+    "asyncpg": logging.WARNING,
+    "faststream": logging.WARNING,
+    # It warns of every login without TLS, which is how the embedded broker on loopback works.
+    "aiokafka.conn": logging.ERROR,
+}
+
+REPEAT_SECONDS: Final = 10.0
 
 
 def configure(settings: ServiceSettings, *, service: str) -> None:
@@ -44,12 +53,32 @@ def configure(settings: ServiceSettings, *, service: str) -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    handler.addFilter(_Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     for name, library_level in _LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(max(level, library_level))
     structlog.contextvars.bind_contextvars(service=service)
+
+
+class _Repeats(logging.Filter):
+    """Lets a library say the same thing once in ten seconds: aiokafka repeats itself while a broker is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_at: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(tuple(_LIBRARY_LEVELS)):
+            return True
+        # The template, not the text: a library has few of them, so this stays small.
+        said = (record.name, str(record.msg))
+        now = time.monotonic()
+        if now - self._said_at.get(said, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._said_at[said] = now
+        return True
 
 
 def one_line(_logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

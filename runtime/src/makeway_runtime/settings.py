@@ -27,6 +27,8 @@ class ServiceSettings(BaseSettings):
     kafka_tls_ca_file: Path | None = None
     kafka_tls_certificate_file: Path | None = None
     kafka_tls_key_file: Path | None = None
+    kafka_replication: PositiveInt = 1
+    """Copies of each topic; 3 on a cluster of brokers."""
     kafka_publish_timeout_seconds: PositiveFloat = 5.0
     kafka_stop_timeout_seconds: PositiveFloat = 3.0
 

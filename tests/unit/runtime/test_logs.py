@@ -72,3 +72,13 @@ def test_an_exception_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert "ValueError" in json.loads(printed)["exception"]
+
+
+def test_a_library_that_repeats_itself_is_heard_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configured("json")
+    for number in range(5):
+        logging.getLogger("aiokafka.client").error("no broker at %s", number)
+        logging.getLogger("other").error("no broker at %s", number)
+    printed = capsys.readouterr().err
+    assert printed.count("aiokafka.client") == 1
+    assert printed.count('"other"') == 5

@@ -38,6 +38,8 @@ class Publisher:
         self._producer: AIOKafkaProducer | None = None
         # Publishing calls may overlap; making and dropping the producer may not.
         self._changing = asyncio.Lock()
+        # The publishing calls under way, so that none outlives the producer it waits for.
+        self._waiting: dict[asyncio.Timeout, AIOKafkaProducer] = {}
         self._stopped = False
         self.last_success_at: float | None = None
         """time.monotonic() of the last publish that was acknowledged."""
@@ -63,9 +65,13 @@ class Publisher:
         started_at = time.monotonic()
         producer: AIOKafkaProducer | None = None
         try:
-            async with asyncio.timeout(self._settings.kafka_publish_timeout_seconds):
+            async with asyncio.timeout(self._settings.kafka_publish_timeout_seconds) as limit:
                 producer = await self._ready_producer(self._settings.kafka_publish_timeout_seconds)
-                await _send_all(producer, messages)
+                self._waiting[limit] = producer
+                try:
+                    await _send_all(producer, messages)
+                finally:
+                    del self._waiting[limit]
         except (KafkaError, TransientError, OSError, TimeoutError) as error:
             metrics.PUBLISH_FAILURES.inc()
             await self._drop(producer, flush=False)
@@ -96,12 +102,19 @@ class Publisher:
                 return
             self._producer = None
             await _close(producer, self._settings.kafka_stop_timeout_seconds if flush else 0.0)
+            for limit, used in self._waiting.items():
+                if used is producer:
+                    limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def _send_all(producer: AIOKafkaProducer, messages: Sequence[Outgoing]) -> None:
     acknowledgements = [
         await producer.send(
-            message.topic, value=message.value, key=message.key, partition=message.partition, headers=message.headers
+            message.topic,
+            value=message.value,
+            key=message.key,
+            partition=message.partition,
+            headers=list(message.headers),
         )
         for message in messages
     ]

@@ -23,6 +23,7 @@ from makeway_runtime.kafka.connection import (
     MAX_POLL_INTERVAL_MS,
     METADATA_MAX_AGE_MS,
     REQUEST_TIMEOUT_MS,
+    RETRY_BACKOFF_MS,
     SESSION_TIMEOUT_MS,
     tls_context,
 )
@@ -44,6 +45,7 @@ def faststream_broker(settings: ServiceSettings, *, client: str) -> KafkaBroker:
         allow_auto_create_topics=False,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         metadata_max_age_ms=METADATA_MAX_AGE_MS,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
         graceful_timeout=settings.stop_timeout_seconds,
         ack_policy=AckPolicy.NACK_ON_ERROR,
         security=_security(settings),

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime.errors import TransientError
@@ -20,27 +20,27 @@ CREATE_TIMEOUT_SECONDS: Final = 15.0
 _LOG: Final = structlog.get_logger(__name__)
 
 
-async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicSpec], *, replication: int = -1) -> None:
+async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicSpec]) -> None:
     """Creates those of `topics` that do not exist; leaves the others as they are.
 
-    `replication` -1 takes the broker's default. Raises TransientError when the broker cannot be reached or refuses.
+    Raises TransientError when the broker cannot be reached or refuses.
     """
     if not topics:
         return
     try:
-        await asyncio.wait_for(_create(settings, topics, replication), CREATE_TIMEOUT_SECONDS)
-    except (OSError, TimeoutError) as error:
-        raise TransientError("topics could not be created: the broker is out of reach") from error
+        await asyncio.wait_for(_create(settings, topics), CREATE_TIMEOUT_SECONDS)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise TransientError(f"topics could not be created: {error!r}") from error
 
 
-async def _create(settings: ServiceSettings, topics: Sequence[TopicSpec], replication: int) -> None:
+async def _create(settings: ServiceSettings, topics: Sequence[TopicSpec]) -> None:
     admin = AIOKafkaAdminClient(**client_options(settings, client="admin"))
     try:
         await admin.start()
         existing = set(await admin.list_topics())
         missing = [topic for topic in topics if topic.name not in existing]
         if missing:
-            await _create_missing(admin, missing, replication)
+            await _create_missing(admin, missing, settings.kafka_replication)
     finally:
         await admin.close()
 
