@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ static int take_signals(void)
 
 static void prepare_descriptors(void)
 {
+    syscall(SYS_close_range, AGENT_FD + 1, ~0U, 0); /* whatever else leaked in ends here */
     fcntl(LOCK_FD, F_SETFD, FD_CLOEXEC);
     fcntl(LISTEN_FD, F_SETFD, FD_CLOEXEC);
     fcntl(AGENT_FD, F_SETFD, FD_CLOEXEC);
@@ -196,8 +198,8 @@ int main(int argc, char **argv)
     char error[ERROR_BYTES];
     if (argc != 2 || chdir(argv[1]) < 0)
         return EXIT_BAD_CALL;
-    int signal_fd = take_signals();
     prepare_descriptors();
+    int signal_fd = take_signals();
     if (flock(LOCK_FD, LOCK_EX | LOCK_NB) < 0)
         return complain(EXIT_NOT_LOCKED, "the run folder's lock is held by another process");
     if (access("end.json", F_OK) == 0)

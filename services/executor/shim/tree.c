@@ -16,7 +16,7 @@
 #include "process.h"
 #include "shim.h"
 
-enum { MAX_NOTICE_ROUNDS = 8 };
+enum { MAX_NOTICE_ROUNDS = 8, SIGRTMIN_KERNEL = 32 };
 
 _Noreturn static void give_up(int report_fd, int step)
 {
@@ -29,8 +29,8 @@ _Noreturn static void give_up(int report_fd, int step)
 /* What the agent and the shim changed must not reach the job: handlers, mask, umask, descriptors. */
 static void restore_defaults(const struct intent *intent)
 {
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
+    for (int number = 1; number < SIGRTMIN_KERNEL; number++)
+        signal(number, SIG_DFL); /* what a parent ignores would stay ignored over exec */
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -152,8 +152,7 @@ bool tree_main_is_exiting(const struct tree *tree)
 static void signal_one(const struct process *process, int signal_number)
 {
     process_signal(process, signal_number);
-    if (process->state == 'T')
-        process_signal(process, SIGCONT); /* a stopped process could not act on its notice */
+    process_signal(process, SIGCONT); /* a stopped process could not act on its notice */
 }
 
 /* Everybody once; processes that appear while this goes on are caught by another round. Returns how many. */
