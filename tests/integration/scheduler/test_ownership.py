@@ -1,0 +1,197 @@
+"""The fence, the lock and the double check; what is lost and what is not when a commit fails."""
+
+from typing import Any
+
+import pytest
+from makeway_runtime.errors import CommitUncertain
+from makeway_scheduler.errors import Fenced, Stale
+from makeway_scheduler.store import Committed
+from makeway_schemas.facts import PlanNumber
+from scheduler_harness import Node, PoolUnderTest, ended
+
+
+async def test_a_former_owner_writes_nothing(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await pool.store.take_pool("somebody else", 0)
+    job = await pool.submit()
+    with pytest.raises(Fenced):
+        await pool.turn(*await pool.news())
+    assert await pool.state(job) is None
+    assert await pool.leases() == []
+    assert job not in pool.ledger.jobs
+
+
+async def test_a_gpu_row_held_by_another_transaction_is_a_conflict_and_the_fact_is_kept(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    async with pool.sql.transaction():
+        await pool.sql.execute("SELECT 1 FROM gpus WHERE gpu_id = 'GPU-a-0' FOR UPDATE")
+        news = await pool.news()
+        await pool.turn(*news)
+        assert await pool.leases() == []
+    assert await pool.state(job) == "QUEUED"
+    assert pool.ledger.jobs[job].run_number == 0
+    pool.cycle._decide_again_at = 0.0
+    await pool.turn()
+    assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LIVE")]
+
+
+async def test_a_row_that_is_not_what_was_seen_is_loaded_again(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await pool.sql.execute("UPDATE gpus SET cordoned = true, version = version + 1")
+    job = await pool.submit()
+    news = await pool.news()
+    with pytest.raises(Stale):
+        await pool.turn(*news)
+    await pool.take_over()
+    await pool.turn(*news)
+    assert await pool.state(job) == "QUEUED"
+    assert await pool.leases() == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_a_takeover_from_oneself(pool: PoolUnderTest, committed: bool) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    real = pool.store.commit
+
+    async def lose_the_answer(*arguments: Any, **options: Any) -> Committed:
+        if committed:
+            await real(*arguments, **options)
+        raise CommitUncertain("the connection broke")
+
+    pool.store.commit = lose_the_answer  # type: ignore[method-assign]
+    sent = len(pool.posts.messages)
+    with pytest.raises(CommitUncertain):
+        await pool.turn(*await pool.news())
+    assert len(pool.posts.messages) == sent
+    assert job not in pool.ledger.jobs
+    pool.store.commit = real  # type: ignore[method-assign]
+    await pool.take_over()
+    await pool.turn(node.report())
+    assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LIVE")]
+    assert list(pool.planned("a")) == [f"{job}.1"]
+    assert await pool.sql.fetchval("SELECT count(*) FROM runs") == 1
+
+
+async def test_a_choice_that_the_database_refuses_holds_its_job_and_loses_no_fact(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    bad, good, running = await pool.submit(), await pool.submit(), await pool.submit()
+    await pool.sql.execute(
+        "INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, planned_at) "
+        "VALUES ($1 || '.7', $1, 7, 'elsewhere', 'a', 'PLANNED', 1, '[]', now())",
+        bad,
+    )
+    await pool.turn(*await pool.news())
+    assert await pool.state(bad) == "HELD"
+    assert "one_unended_run" in await pool.sql.fetchval("SELECT reason FROM job_states WHERE job_id = $1", bad)
+    pool.cycle._decide_again_at = 0.0
+    await pool.turn()
+    assert sorted(run for run, _, _ in await pool.leases()) == sorted([f"{good}.1", f"{running}.1"])
+
+
+async def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_others_are_not(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.sql.execute("ALTER TABLE runs ADD CONSTRAINT no_such_code CHECK (exit_code <> 77)")
+    other = await pool.submit()
+    for _ in range(4):
+        await pool.turn(node.exited(f"{job}.1", ended(77)), *await pool.news())
+    assert await pool.state(other) == "QUEUED"
+    assert {fact.id for fact, _ in pool.dead} == {f"{job}.1/exited"}
+    assert await pool.state(job) == "STARTING"
+
+
+async def test_a_restart_finds_everything_again(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    first, second = await pool.submit(), await pool.submit()
+    waiting = [await pool.submit() for _ in range(3)]
+    await pool.turn(*await pool.news())
+    await pool.turn(node.started(f"{first}.1"), node.started(f"{second}.1"))
+    await pool.turn(await pool.command(second, "cancel"))
+    before = {job.job_id: (job.state, job.version, job.reason) for job in pool.ledger.jobs}
+    runs = {run.run_id: run for run in pool.ledger.runs}
+    await pool.take_over()
+    assert {job.job_id: (job.state, job.version, job.reason) for job in pool.ledger.jobs} == before
+    assert {run.run_id: (run.state, run.leases, run.lease_state, run.stop_cause) for run in pool.ledger.runs} == {
+        run.run_id: (run.state, run.leases, run.lease_state, run.stop_cause) for run in runs.values()
+    }
+    await pool.turn()
+    assert len(await pool.leases()) == 2
+    await pool.turn(node.exited(f"{first}.1", ended(), empty=["GPU-a-0"]))
+    assert await pool.state(waiting[0]) == "STARTING"
+    assert await pool.sql.fetchval("SELECT count(*) FROM runs") == 3
+
+
+async def test_a_number_that_a_node_has_heard_of_is_passed(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    node.plan = PlanNumber(epoch=pool.ledger.epoch + 5, number=3)
+    with pytest.raises(Fenced):
+        await pool.turn(node.report())
+    await pool.take_over(pool.ledger.epoch_heard)
+    assert pool.ledger.epoch > node.plan.epoch
+    await pool.turn(node.report())
+    assert pool.plans("a")[-1].epoch == pool.ledger.epoch
+
+
+async def test_a_plan_names_the_session_that_asked_last(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    node.session = "0002"
+    await pool.turn(node.report())
+    assert pool.plans("a")[-1].session == "0002"
+    node.session = "0001"
+    await pool.turn(node.report())
+    assert pool.plans("a")[-1].session == "0002"
+
+
+async def test_a_silent_node_is_unknown_and_comes_back(pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.started(f"{job}.1"))
+    pool.ledger.heard_at["a"] -= 16.0
+    await pool.turn()
+    assert await pool.state(job) == "UNKNOWN"
+    waiting = await pool.submit(class_name="urgent")
+    await pool.turn(*await pool.news())
+    assert await pool.state(waiting) in ("QUEUED", "UNSATISFIABLE")
+    assert await pool.sql.fetchval("SELECT count(*) FROM preemptions") == 0
+    await pool.turn(node.report())
+    assert await pool.state(job) == "STOPPING"
+    assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", job) == 1
+
+
+async def test_our_own_outage_ages_nobody(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    pool.ledger.heard_at["a"] -= 60.0
+    pool.cycle.hears = lambda: False
+    await pool.turn()
+    pool.cycle.hears = lambda: True
+    await pool.turn()
+    assert await pool.sql.fetchval("SELECT state FROM nodes") == "READY"
+
+
+async def test_without_the_broker_nothing_starts_but_facts_are_booked(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    pool.cycle.may_decide = lambda: False
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    assert await pool.state(job) == "QUEUED"
+    await pool.turn(await pool.command(job, "cancel"))
+    assert await pool.state(job) == "CANCELLED"
+    assert await pool.leases() == []
