@@ -1,0 +1,123 @@
+"""What `decide` chose: an ordered tuple of values that the caller writes down and carries out.
+
+Each choice is already applied to the state when `decide` returns, so the new jobs and runs can be read there too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from makeway_policy.model import Mode, Refusal, Run, StopCause, Trigger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """A run without new victims: LIVE, or NEXT (PENDING) where it follows runs that leave anyway (`run.after`)."""
+
+    job_id: str
+    run: Run
+    explanation: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Victim:
+    """A run that is told to stop so that another fits. `mode` says what becomes of its job."""
+
+    run_id: str
+    job_id: str
+    mode: Mode
+    cause: StopCause
+    grace_seconds: float
+    cost_gpu_seconds: float
+    counts: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preempt:
+    """A run that needs victims: NEXT on its whole placement, free GPUs included, behind `run.after`.
+
+    Where it takes over another job's hold, that job's NEXT run is among `stopped_holds`: it is told to stop and stays
+    NEXT until its end is booked, so this run is PENDING (no leases) and a later `Grant` gives it leases.
+    `explanation` says who was considered and who was spared, and why.
+    """
+
+    job_id: str
+    run: Run
+    victims: tuple[Victim, ...]
+    stopped_holds: tuple[str, ...]
+    trigger: Trigger
+    rule: str
+    cost_gpu_seconds: float
+    explanation: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """A PENDING run gets its leases: the same run, now NEXT (behind `run.after`) or LIVE."""
+
+    job_id: str
+    run: Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Withdraw:
+    """A hold ends: its run is to be stopped if it has not started. PENDING runs are gone at once.
+
+    `no_victims_until` and `failed_holds` are the job's new back-off (unchanged where the hold only moves).
+    """
+
+    job_id: str
+    run_id: str
+    cause: StopCause
+    no_victims_until: float
+    failed_holds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """A run is told to stop for its own sake (time limit, deadline), with its job's grace."""
+
+    job_id: str
+    run_id: str
+    cause: StopCause
+    grace_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expire:
+    """A waiting job has missed its `deadline` or `max_wait` and ends (state EXPIRED)."""
+
+    job_id: str
+    refusal: Refusal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reclass:
+    """A waiting job is degraded to a lower class, or promoted as if aged, because it is overdue."""
+
+    job_id: str
+    class_name: str
+    promoted: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """A job does not start now, for a reason that differs from its stored one.
+
+    `unsatisfiable`: nothing registered could ever run it (state UNSATISFIABLE); a later `Wait` without it says that it
+    can be satisfied again (state QUEUED).
+    """
+
+    job_id: str
+    refusal: Refusal
+    unsatisfiable: bool = False
+
+
+Choice = Start | Preempt | Grant | Withdraw | Stop | Expire | Reclass | Wait
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decisions:
+    """What one call chose, in order, and when time alone will change something next (None: never)."""
+
+    choices: tuple[Choice, ...]
+    next_wake: float | None

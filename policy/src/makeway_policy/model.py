@@ -1,0 +1,332 @@
+"""The values that the policy reads and writes: jobs, nodes, GPUs, runs, teams, refusals.
+
+All are frozen. Times are seconds since the epoch, durations seconds, sizes MiB. A value says what is the case; what
+follows from it (queue value, protection, free room) is computed by the modules that own the rule.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Mode(StrEnum):
+    """What a preemption does to a job."""
+
+    OFF = "off"
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    CHECKPOINT = "checkpoint"
+
+
+class GpuHealth(StrEnum):
+    """Whether new placements may use a GPU. What is leased on it follows from the runs."""
+
+    AVAILABLE = "available"
+    QUARANTINED = "quarantined"
+    CORDONED = "cordoned"
+    LOST = "lost"
+
+
+class NodeHealth(StrEnum):
+    """Whether a node is heard. Nothing is placed on a node that is not READY."""
+
+    READY = "ready"
+    UNKNOWN = "unknown"
+    DEAD = "dead"
+
+
+class LeaseState(StrEnum):
+    """What all leases of a run are worth; all leases of a run share one state.
+
+    LIVE may have a live process. LEAVING has its stop committed. NEXT is planned to follow the runs in `Run.after`.
+    PENDING has no leases in the database yet: its GPUs are kept for it in the policy's state until the runs in
+    `Run.after` have ended (their NEXT leases cannot be shared); then `Grant` makes it NEXT or LIVE.
+    """
+
+    LIVE = "live"
+    LEAVING = "leaving"
+    NEXT = "next"
+    PENDING = "pending"
+
+
+class RunState(StrEnum):
+    """How far a run is. EXITED still occupies its GPUs: they are not proven empty. Released runs are removed."""
+
+    PLANNED = "planned"
+    STARTING = "starting"
+    RUNNING = "running"
+    NOTICED = "noticed"
+    EXITED = "exited"
+
+
+class StopCause(StrEnum):
+    """Why a run was told to stop."""
+
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    TIME_LIMIT = "time_limit"
+    DRAINED = "drained"
+    HOLD_LOST = "hold_lost"
+    HOLD_EXPIRED = "hold_expired"
+    HOLD_MOVED = "hold_moved"
+    OURS = "ours"
+
+
+class Trigger(StrEnum):
+    """What made a preemption happen; stored with it."""
+
+    ARRIVAL = "arrival"
+    SLA_PROMOTION = "sla_promotion"
+    MANUAL = "manual"
+    RECLAIM = "reclaim"
+    DRAIN = "drain"
+
+
+class Topology(StrEnum):
+    """How a job wants its GPUs linked inside a node."""
+
+    REQUIRE = "require"
+    PREFER = "prefer"
+    ANY = "any"
+
+
+class Reason(StrEnum):
+    """Why a job does not run, or why a submit is refused. Few values: they are a metric's label too."""
+
+    NOT_YET = "not_yet"
+    HELD = "held"
+    NEVER_FITS = "never_fits"
+    TEAM_LIMIT = "team_limit"
+    CLASS_LIMIT = "class_limit"
+    ALLOWANCE = "allowance"
+    NO_ROOM = "no_room"
+    RESERVED_FOR_ANOTHER = "reserved_for_another"
+    BACKING_OFF = "backing_off"
+    INVALID = "invalid"
+
+
+class LeaseKind(StrEnum):
+    """Kinds of leases never mix on a card."""
+
+    WHOLE = "whole"
+    SIZED = "sized"
+    SLOTS = "slots"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why not: one sentence for people, one reason for machines, and the figures behind it."""
+
+    reason: Reason
+    sentence: str
+    detail: Mapping[str, str] = _NOTHING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """What a job asks for. Jobs that ask for the same share one value and are judged once.
+
+    One of: `gpus` whole cards (0 for a job of CPU and memory only); `vram_mib` MiB on each of `gpus` distinct cards;
+    `shares` slots on each of `gpus` cards; `mig` instances of that profile. All figures are per member.
+    `labels` are required node labels. `cpus` and `memory_mib` of None mean the GPUs' part of the node.
+    """
+
+    gpus: int = 1
+    gpus_max: int | None = None
+    gpu_type: str | None = None
+    min_vram_mib: int = 0
+    vram_mib: int | None = None
+    shares: int | None = None
+    mig: str | None = None
+    cpus: float | None = None
+    memory_mib: int | None = None
+    members: int = 1
+    distinct_nodes: bool = False
+    topology: Topology = Topology.PREFER
+    labels: tuple[tuple[str, str], ...] = ()
+    nodes: frozenset[str] = frozenset()
+    exclude_nodes: frozenset[str] = frozenset()
+    affinity: tuple[tuple[str, str], ...] = ()
+    anti_affinity: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One job as the policy sees it. It waits if it has no run, is not `held`, and `begin_at` has passed.
+
+    `order` is the rising admission number that ends every tie. `submitted_at` survives preemption, retries and
+    restarts; `queued_since` starts the current stay in the queue, which ends only when a run has started (so the
+    caller moves it when a job is put back, and keeps it while a run is only planned). `preempted_at` holds the times
+    of the preemptions that count, of the last 24 h at least. `down` says that the last run was ended by preemption,
+    reclaim, drain or loss and none has started since. `no_victims_until` and `failed_holds` are the back-off after
+    a hold or a start that failed. `refusal` is the stored reason, compared to decide whether a new one is told.
+    """
+
+    job_id: str
+    order: int
+    team: str
+    class_name: str
+    submitted_at: float
+    queued_since: float
+    shape: Shape = field(default_factory=Shape)
+    user: str = ""
+    own_priority: int | None = None
+    manual_priority: int | None = None
+    promoted: bool = False
+    held: bool = False
+    unsatisfiable: bool = False
+    preemptible: bool = True
+    mode: Mode | None = None
+    grace_seconds: float | None = None
+    exempt_after_seconds: float | None = None
+    time_limit_seconds: float | None = None
+    used_seconds: float = 0.0
+    runs: int = 0
+    preempted_at: tuple[float, ...] = ()
+    down: bool = False
+    last_end_preempted: bool = False
+    restart_seconds: float | None = None
+    no_victims_until: float = 0.0
+    failed_holds: int = 0
+    begin_at: float | None = None
+    deadline: float | None = None
+    max_wait_seconds: float | None = None
+    has_started: bool = False
+    group: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    avoid_nodes: frozenset[str] = frozenset()
+    avoid_gpus: frozenset[str] = frozenset()
+    resume_node: str | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A host. `cpus` and `memory_mib` of 0 mean that it does not count them (nothing is refused for them)."""
+
+    node_id: str
+    pool: str = "default"
+    health: NodeHealth = NodeHealth.READY
+    cordoned: bool = False
+    labels: Mapping[str, str] = _NOTHING
+    cpus: float = 0.0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """A schedulable device: a whole card, or a MIG instance (then `mig_profile` is set).
+
+    `vram_mib` is what jobs can get: the driver's reserve is off already. `slots` is the pool's `max_shares`.
+    GPUs of one `link_group` are linked by NVLink. `in_mig_mode` marks a card whose instances are the GPUs.
+    """
+
+    gpu_id: str
+    node_id: str
+    index: int
+    type_name: str
+    vram_mib: int
+    slots: int = 4
+    health: GpuHealth = GpuHealth.AVAILABLE
+    mig_profile: str | None = None
+    in_mig_mode: bool = False
+    link_group: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """A run's right to a GPU. A whole card is all MiB and all slots; a MiB share takes one slot; slots alone, 0 MiB."""
+
+    gpu_id: str
+    vram_mib: int
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One member of a run on one node (a job without `members` has one)."""
+
+    node_id: str
+    leases: tuple[Lease, ...] = ()
+    cpus: float = 0.0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One attempt at a job, from the decision until its leases are released (then it is removed from the state).
+
+    `run_id` is `{job_id}.{number}`, number 1 first. `v` is the preemption value, frozen when decided. `after` are the
+    runs that must end before it starts. `empty_since` is when the last of its GPUs was proven empty (the hold's clock);
+    `begun_at` when its node began the start. `grace_seconds` is what its notice carries; `leaves_by` when it is gone
+    at the latest. `last_ack_at` and `progress` (0 to 1) come from checkpoint acks. `promoted` marks a run that an aged
+    job won; `after_preemption` one whose job was preempted before it. `withdrawing`: told to stop only if not started.
+    """
+
+    run_id: str
+    job_id: str
+    number: int
+    members: tuple[Member, ...]
+    lease_state: LeaseState
+    v: int
+    decided_at: float
+    state: RunState = RunState.PLANNED
+    after: frozenset[str] = frozenset()
+    empty_since: float | None = None
+    begun_at: float | None = None
+    started_at: float | None = None
+    noticed_at: float | None = None
+    stop_cause: StopCause | None = None
+    grace_seconds: float = 0.0
+    leaves_by: float | None = None
+    last_ack_at: float | None = None
+    progress: float | None = None
+    restart_seconds: float | None = None
+    promoted: bool = False
+    after_preemption: bool = False
+    withdrawing: bool = False
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """All leases, member by member."""
+        return tuple(lease for member in self.members for lease in member.leases)
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """The nodes of its members, each once, in order."""
+        return tuple(dict.fromkeys(member.node_id for member in self.members))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Team:
+    """A team's rights in this pool, in GPUs. `limit` None means no limit.
+
+    `class_limits` caps running GPUs per class. `allowances` maps what needs leave to the GPUs allowed: the class names
+    urgent and high, `not_preemptible`, `hard_groups`; a missing key is 0 (None for the mapping: everything is allowed,
+    as in a pool without teams). `past_usage` is decayed GPU-seconds, where the policy counts it.
+    """
+
+    team_id: str
+    guarantee: float = 0.0
+    limit: float | None = None
+    weight: float = 1.0
+    class_limits: Mapping[str, float] = field(default_factory=dict)
+    allowances: Mapping[str, float] | None = None
+    user_limit: float | None = None
+    max_queued: int = 100_000
+    gpu_hours_per_month: float | None = None
+    gpu_hours_used: float = 0.0
+    past_usage: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """A disruption group: of its jobs, at most `max_down` may be down, or at least `min_available` must be up."""
+
+    name: str
+    min_available: int | None = None
+    max_down: int | None = None
+    hard: bool = True
