@@ -6,7 +6,7 @@ Each choice is already applied to the state when `decide` returns, so the new jo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from makeway_policy.model import Mode, Refusal, Run, StopCause, Trigger
+from makeway_policy.model import Member, Mode, Refusal, Run, StopCause, Trigger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +62,8 @@ class Grant:
 class Withdraw:
     """A hold ends: its run is to be stopped if it has not started. PENDING runs are gone at once.
 
-    `no_victims_until` and `failed_holds` are the job's new back-off (unchanged where the hold only moves).
+    `no_victims_until` and `failed_holds` are the job's new back-off (unchanged where the hold only moves). `to` is what
+    is kept for the job on other GPUs until the end is booked and it is decided again.
     """
 
     job_id: str
@@ -70,6 +71,7 @@ class Withdraw:
     cause: StopCause
     no_victims_until: float
     failed_holds: int
+    to: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,40 @@
-"""Decide what the pool does next, and apply it to the state."""
+"""Decide what the pool does next, and apply it to the state.
 
-from makeway_policy.choices import Decisions
+One pass, in this order:
+ 1. bring the indices up to date with what changed and what the time has made due
+ 2. settle the runs that are decided but not started: leases granted, holds expired or lost (`holds`)
+ 3. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
+    a holder whose GPUs are not empty yet is looked at in its place, and moves if free GPUs suffice
+ 4. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
+ 5. tell the reason of jobs that came to wait behind an identical one
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from makeway_policy import holds, judge, priority, quota, victims
+from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
+from makeway_policy.explanation import explain_plan
+from makeway_policy.index import Index
+from makeway_policy.judge import Placed
+from makeway_policy.model import (
+    Job,
+    LeaseState,
+    Member,
+    Reason,
+    Refusal,
+    Run,
+    RunState,
+    StopCause,
+    Trigger,
+)
+from makeway_policy.protection import is_hold
+from makeway_policy.queue import Bucket
 from makeway_policy.rules import Policy
-from makeway_policy.state import PoolState
+from makeway_policy.state import PoolState, is_leaving
+
+_TOLD = 32
+"""So many of a bucket's first jobs hear when their reason changes; those behind keep the one they were told."""
 
 
 def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
@@ -12,4 +44,180 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
     What changed since the last call is known from the state's own indices; the cost follows it. `now` must not go back.
     Inside a transaction everything can be rolled back with it, what the indices know included.
     """
-    raise NotImplementedError
+    index = Index.of(state, policy)
+    index.sync(now)
+    choices: list[Choice] = []
+    while True:
+        choices.extend(holds.settle(index, now))
+        index.sync(now)
+        following = index.next_ready()
+        if isinstance(following, Bucket):
+            choices.extend(_judge_first(index, following, now))
+        elif following is not None:
+            choices.extend(_move(index, following, now))
+        elif not index.unsettled:
+            break
+    choices.extend(_tell_fresh(index))
+    index.sync(now)
+    return Decisions(choices=tuple(choices), next_wake=index.next_wake())
+
+
+def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
+    job = index.state.jobs[bucket.head]
+    verdict = judge.judge(index, job, now)
+    if isinstance(verdict, Refusal):
+        index.block(bucket, verdict)
+        return _tell(index, bucket, verdict)
+    choice = _start(index, job, verdict, now) if isinstance(verdict, Placed) else _preempt(index, job, verdict, now)
+    index.sync(now)
+    index.judge_again(bucket)
+    return [choice]
+
+
+def _start(index: Index, job: Job, placed: Placed, now: float) -> Start:
+    run = _new_run(index, job, placed.members, frozenset(), now)
+    _book(index.state, job, run)
+    return Start(job_id=job.job_id, run=run)
+
+
+def _preempt(index: Index, job: Job, plan: victims.Plan, now: float) -> Start | Preempt:
+    state = index.state
+    explanation = explain_plan(index, job, plan, now)
+    trigger = _trigger(index, job, plan, now)
+    stopped: list[str] = []
+    told: list[Victim] = []
+    for candidate in plan.victims:
+        if is_hold(candidate.run):
+            _take_hold(state, candidate.run, now)
+            stopped.append(candidate.run.run_id)
+        else:
+            told.append(_notice(index, candidate, now))
+    after = frozenset(run_id for run_id in plan.after if run_id in state.runs)
+    run = _new_run(index, job, plan.members, after, now)
+    _book(state, job, run)
+    if not plan.victims:
+        return Start(job_id=job.job_id, run=run, explanation=explanation)
+    return Preempt(
+        job_id=job.job_id,
+        run=run,
+        victims=tuple(told),
+        stopped_holds=tuple(stopped),
+        trigger=trigger,
+        rule="+".join(sorted({each.rule for each in plan.victims})),
+        cost_gpu_seconds=plan.cost_gpu_seconds,
+        explanation=explanation,
+    )
+
+
+def _take_hold(state: PoolState, run: Run, now: float) -> None:
+    if run.lease_state is LeaseState.PENDING:
+        state.remove_run(run.run_id, now)
+        return
+    state.put_run(replace(run, state=RunState.NOTICED, noticed_at=now, stop_cause=StopCause.HOLD_LOST, leaves_by=now))
+
+
+def _notice(index: Index, candidate: victims.Candidate, now: float) -> Victim:
+    state, run = index.state, candidate.run
+    job = state.jobs[run.job_id]
+    grace = candidate.grace_seconds
+    state.put_job(replace(job, preempted_at=(*job.preempted_at, now), down=True, last_end_preempted=True))
+    state.put_run(
+        replace(
+            run, lease_state=LeaseState.LEAVING, state=RunState.NOTICED, noticed_at=now,
+            stop_cause=StopCause.PREEMPTED, grace_seconds=grace, leaves_by=now + grace,
+        )
+    )  # fmt: skip
+    return Victim(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        mode=quota.mode_of(job, index.policy),
+        cause=StopCause.PREEMPTED,
+        grace_seconds=grace,
+        cost_gpu_seconds=candidate.cost_gpu_seconds,
+    )
+
+
+def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset[str], now: float) -> Run:
+    number = job.runs + 1
+    run = Run(
+        run_id=f"{job.job_id}.{number}",
+        job_id=job.job_id,
+        number=number,
+        members=tuple(members),
+        lease_state=LeaseState.NEXT if after else LeaseState.LIVE,
+        v=priority.preemption_value(job, index.policy, now),
+        decided_at=now,
+        after=after,
+        empty_since=None if after else now,
+        grace_seconds=victims.grace_of(job, index.policy),
+        restart_seconds=job.restart_seconds,
+        promoted=priority.is_aged(job, index.policy, now),
+        after_preemption=job.last_end_preempted,
+    )
+    if not holds.can_have_leases(index.state, run):
+        return replace(run, lease_state=LeaseState.PENDING)
+    return run
+
+
+def _book(state: PoolState, job: Job, run: Run) -> None:
+    state.put_job(replace(job, runs=run.number, refusal=None, unsatisfiable=False))
+    state.put_run(run)
+
+
+def _trigger(index: Index, job: Job, plan: victims.Plan, now: float) -> Trigger:
+    if any(each.rule == "reclaim" for each in plan.victims):
+        return Trigger.RECLAIM
+    worth = priority.base(job, index.policy)
+    needed_age = any(each.run.v + index.policy.delta > worth for each in plan.victims)
+    once_aged = not priority.may_take_victims(replace(job, queued_since=now, promoted=False), index.policy, now)
+    return Trigger.SLA_PROMOTION if plan.victims and (needed_age or once_aged) else Trigger.ARRIVAL
+
+
+def _move(index: Index, run_id: str, now: float) -> list[Choice]:
+    """Start a holder on other free GPUs as soon as they suffice."""
+    state = index.state
+    run = state.runs.get(run_id)
+    if run is None or not run.after or is_leaving(run) or not is_hold(run):
+        return []
+    job = state.jobs[run.job_id]
+    placed = judge.place_free(index, job)
+    if placed is None:
+        return []
+    if run.lease_state is LeaseState.PENDING:
+        state.remove_run(run_id, now)
+        withdrawn = Withdraw(
+            job_id=job.job_id, run_id=run_id, cause=StopCause.HOLD_MOVED, no_victims_until=job.no_victims_until,
+            failed_holds=job.failed_holds,
+        )  # fmt: skip
+        return [withdrawn, _start(index, state.jobs[run.job_id], placed, now)]
+    holds.withdraw(state, run, StopCause.HOLD_MOVED, now, placed.members)
+    return [
+        Withdraw(
+            job_id=job.job_id, run_id=run_id, cause=StopCause.HOLD_MOVED, no_victims_until=job.no_victims_until,
+            failed_holds=job.failed_holds, to=placed.members,
+        )
+    ]  # fmt: skip
+
+
+def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:
+    choices = (_wait(index.state, entry[3], refusal) for entry in bucket.entries[:_TOLD])
+    return [choice for choice in choices if choice is not None]
+
+
+def _tell_fresh(index: Index) -> list[Choice]:
+    choices: list[Choice] = []
+    for job_id in index.take_fresh():
+        refusal = index.refusal_for(job_id)
+        choice = None if refusal is None else _wait(index.state, job_id, refusal)
+        if choice is not None:
+            choices.append(choice)
+    return choices
+
+
+def _wait(state: PoolState, job_id: str, refusal: Refusal) -> Wait | None:
+    job = state.jobs[job_id]
+    never = refusal.reason is Reason.NEVER_FITS or (refusal.detail.get("ever") == "no")
+    if job.refusal is not None and job.refusal.reason is refusal.reason and job.unsatisfiable == never:
+        return None
+    state.put_job(replace(job, refusal=refusal, unsatisfiable=never))
+    return Wait(job_id=job_id, refusal=refusal, unsatisfiable=never)

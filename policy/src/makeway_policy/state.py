@@ -1,15 +1,22 @@
 """The indexed state of one pool, changed in place inside transactions that can be rolled back.
 
 Values are frozen; `put_*` replaces one and moves every index with it. Between `begin` and `commit` or `rollback` each
-change is written to an undo journal, so that nothing is copied and a rollback costs what was changed.
+change is written to an undo journal, so that nothing is copied and a rollback costs what was changed. What `decide`
+derives beyond that (queue order, room per node) lives in `derived` and is brought up to date from `changes`, the ids
+that changed since it last looked; a rollback counts as a change.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from makeway_policy.model import Gpu, Group, Job, Node, Run, Team
+from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
+
+UNITS_PER_GPU = 1_000_000
+"""Usage is counted in whole millionths of a GPU, so that adding and taking away leaves nothing behind."""
+
+_MISSING: Any = object()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,11 +29,22 @@ class Touched:
     gpus: frozenset[str]
 
 
+@dataclass(kw_only=True, slots=True)
+class Changes:
+    """What changed since the derived indices last looked."""
+
+    jobs: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    teams: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    everything: bool = True
+
+
 class PoolState:
     """Nodes, GPUs, waiting and running jobs, runs, teams and groups of one pool, with their indices.
 
-    The mappings are live read-only views. Nodes come before their GPUs, teams and jobs before runs. Terminal jobs are
-    removed, ended and released runs too.
+    The mappings are live read-only views. Nodes come before their GPUs, jobs before their runs; a job stays as long
+    as it has a run. Terminal jobs are removed, ended and released runs too.
     """
 
     def __init__(self) -> None:
@@ -36,8 +54,24 @@ class PoolState:
         self._gpus: dict[str, Gpu] = {}
         self._teams: dict[str, Team] = {}
         self._groups: dict[str, Group] = {}
-        self._journal: list[Callable[[], Any]] = []
-        self._depth = 0
+        self._run_of_job: dict[str, str] = {}
+        self._runs_on_gpu: dict[str, tuple[str, ...]] = {}
+        self._runs_on_node: dict[str, tuple[str, ...]] = {}
+        self._followers: dict[str, tuple[str, ...]] = {}
+        self._gpus_of_node: dict[str, tuple[str, ...]] = {}
+        self._jobs_of_group: dict[str, tuple[str, ...]] = {}
+        self._shares_of_gpu: dict[str, tuple[tuple[tuple[str, ...], int, int], ...]] = {}
+        self._used_now: dict[tuple[str, ...], int] = {}
+        self._used_later: dict[tuple[str, ...], int] = {}
+        self._runs_of_team: dict[str, dict[str, None]] = {}
+        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._open = False
+        self._touched: tuple[set[str], set[str], set[str], set[str]] = (set(), set(), set(), set())
+        self._touched_teams: set[str] = set()
+        self._touched_groups: set[str] = set()
+        self.changes = Changes()
+        self.derived: Any = None
+        self.hardware_version = 0
         self.jobs: Mapping[str, Job] = MappingProxyType(self._jobs)
         self.runs: Mapping[str, Run] = MappingProxyType(self._runs)
         self.nodes: Mapping[str, Node] = MappingProxyType(self._nodes)
@@ -45,78 +79,348 @@ class PoolState:
         self.teams: Mapping[str, Team] = MappingProxyType(self._teams)
         self.groups: Mapping[str, Group] = MappingProxyType(self._groups)
 
+    # Transactions
+
     def begin(self) -> None:
-        """Open a transaction. One at a time; decide() may be called with or without one."""
-        raise NotImplementedError
+        """Open a transaction. One at a time; without one, changes are kept at once."""
+        if self._open:
+            raise RuntimeError("a transaction is open already")
+        self._open = True
 
     def commit(self) -> None:
         """Keep what the transaction changed."""
-        raise NotImplementedError
+        self._close()
 
     def rollback(self) -> None:
         """Restore the state, indices included, exactly as it was at `begin`."""
-        raise NotImplementedError
+        for mapping, key, old in reversed(self._journal):
+            if old is _MISSING:
+                mapping.pop(key, None)
+            else:
+                mapping[key] = old
+        jobs, _, nodes, _ = self._touched
+        self.hardware_version += 1
+        self.changes.jobs |= jobs
+        self.changes.nodes |= nodes
+        self.changes.teams |= self._touched_teams
+        self.changes.groups |= self._touched_groups
+        self._close()
 
     def touched(self) -> Touched:
         """What the open transaction has changed so far."""
-        raise NotImplementedError
+        jobs, runs, nodes, gpus = self._touched
+        return Touched(jobs=frozenset(jobs), runs=frozenset(runs), nodes=frozenset(nodes), gpus=frozenset(gpus))
+
+    # Jobs, teams, groups
 
     def put_job(self, job: Job) -> None:
         """Add a job or replace it."""
-        raise NotImplementedError
+        old = self._jobs.get(job.job_id)
+        self._set(self._jobs, job.job_id, job)
+        if (old.group if old else None) != job.group:
+            self._regroup(job.job_id, old.group if old else None, job.group)
+        self._job_changed(job)
 
     def remove_job(self, job_id: str) -> None:
         """Forget a job that reached a terminal state. Unknown ids are ignored."""
-        raise NotImplementedError
-
-    def put_run(self, run: Run) -> None:
-        """Add a run or replace it (other leases, another state, new acks)."""
-        raise NotImplementedError
-
-    def remove_run(self, run_id: str) -> None:
-        """Release a run: its GPUs are proven empty. It leaves `after` of every follower (see `ready_runs`)."""
-        raise NotImplementedError
-
-    def put_node(self, node: Node) -> None:
-        """Add a node or replace it."""
-        raise NotImplementedError
-
-    def remove_node(self, node_id: str) -> None:
-        """Forget a node and its GPUs; its runs must have been removed."""
-        raise NotImplementedError
-
-    def put_gpu(self, gpu: Gpu) -> None:
-        """Add a GPU or replace it; its node must be known."""
-        raise NotImplementedError
-
-    def remove_gpu(self, gpu_id: str) -> None:
-        """Forget a GPU that nothing is leased on."""
-        raise NotImplementedError
+        job = self._jobs.get(job_id)
+        if job is None:
+            return
+        self._delete(self._jobs, job_id)
+        self._regroup(job_id, job.group, None)
+        self._job_changed(job)
 
     def put_team(self, team: Team) -> None:
         """Add a team or replace it. A job of an unknown team has the default rights of `Team`."""
-        raise NotImplementedError
+        self._set(self._teams, team.team_id, team)
+        self._team_changed(team.team_id)
 
     def put_group(self, group: Group) -> None:
         """Add a disruption group or replace it."""
-        raise NotImplementedError
+        self._set(self._groups, group.name, group)
+        self._group_changed(group.name)
+
+    def _regroup(self, job_id: str, old: str | None, new: str | None) -> None:
+        for name, keep in ((old, False), (new, True)):
+            if name is not None and old != new:
+                self._set_member(self._jobs_of_group, name, job_id, keep)
+
+    def _job_changed(self, job: Job) -> None:
+        self._touched[0].add(job.job_id)
+        self.changes.jobs.add(job.job_id)
+        if job.group is not None:
+            self._group_changed(job.group)
+
+    def _team_changed(self, team_id: str) -> None:
+        self._touched_teams.add(team_id)
+        self.changes.teams.add(team_id)
+
+    def _group_changed(self, name: str) -> None:
+        self._touched_groups.add(name)
+        self.changes.groups.add(name)
+
+    # Runs
+
+    def put_run(self, run: Run) -> None:
+        """Add a run or replace it (other leases, another state, new acks). Its job must be known."""
+        old = self._runs.get(run.run_id)
+        self._set(self._runs, run.run_id, run)
+        self._set(self._run_of_job, run.job_id, run.run_id)
+        if old is None:
+            self._set(self._runs_of_team.setdefault(self._jobs[run.job_id].team, {}), run.run_id, None)
+        self._link(old, run)
+        self._occupy(old, run)
+
+    def remove_run(self, run_id: str, now: float) -> tuple[Run, ...]:
+        """Release a run: its GPUs are proven empty. Returns its followers as they are now.
+
+        It leaves `after` of every follower; one that has no predecessor left gets `empty_since`, and is LIVE if it was
+        NEXT (a PENDING one gets its leases by a later `Grant`). Unknown ids are ignored.
+        """
+        run = self._runs.get(run_id)
+        if run is None:
+            return ()
+        followers = self.followers_of(run_id)
+        self._delete(self._runs, run_id)
+        if self._run_of_job.get(run.job_id) == run_id:
+            self._delete(self._run_of_job, run.job_id)
+        self._delete(self._runs_of_team[self._jobs[run.job_id].team], run_id)
+        self._link(run, None)
+        self._occupy(run, None)
+        return tuple(self._advance(follower, run_id, now) for follower in followers)
+
+    def _advance(self, follower: Run, run_id: str, now: float) -> Run:
+        after = follower.after - {run_id}
+        if after:
+            moved = replace(follower, after=after)
+        else:
+            live = LeaseState.LIVE if follower.lease_state is LeaseState.NEXT else follower.lease_state
+            moved = replace(follower, after=after, lease_state=live, empty_since=now)
+        self.put_run(moved)
+        return moved
+
+    def _link(self, old: Run | None, new: Run | None) -> None:
+        before = old.after if old else frozenset()
+        after = new.after if new else frozenset()
+        run = new or old
+        if run is None:
+            return
+        for run_id in before ^ after:
+            self._set_member(self._followers, run_id, run.run_id, run_id in after)
+
+    def _occupy(self, old: Run | None, new: Run | None) -> None:
+        run = new or old
+        if run is None:
+            return
+        old_gpus = _gpu_ids(old)
+        new_gpus = _gpu_ids(new)
+        for gpu_id in old_gpus ^ new_gpus:
+            self._set_member(self._runs_on_gpu, gpu_id, run.run_id, gpu_id in new_gpus)
+        old_nodes = _node_ids(old)
+        new_nodes = _node_ids(new)
+        for node_id in old_nodes ^ new_nodes:
+            self._set_member(self._runs_on_node, node_id, run.run_id, node_id in new_nodes)
+        for gpu_id in sorted(old_gpus | new_gpus):
+            self._count(gpu_id)
+        jobs, runs, nodes, gpus = self._touched
+        jobs.add(run.job_id)
+        runs.add(run.run_id)
+        nodes |= old_nodes | new_nodes
+        gpus |= old_gpus | new_gpus
+        self._job_changed(self._jobs[run.job_id])
+        self.changes.nodes |= old_nodes | new_nodes
+
+    # Nodes and GPUs
+
+    def put_node(self, node: Node) -> None:
+        """Add a node or replace it."""
+        old = self._nodes.get(node.node_id)
+        if old == node:
+            return
+        self._set(self._nodes, node.node_id, node)
+        if old is not None and (old.health is NodeHealth.DEAD) != (node.health is NodeHealth.DEAD):
+            for gpu_id in self._gpus_of_node.get(node.node_id, ()):
+                self._count(gpu_id)
+        self._node_changed(node.node_id)
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node and its GPUs; its runs must have been removed."""
+        if node_id not in self._nodes:
+            return
+        for gpu_id in self._gpus_of_node.get(node_id, ()):
+            self.remove_gpu(gpu_id)
+        self._delete(self._nodes, node_id)
+        self._node_changed(node_id)
+
+    def put_gpu(self, gpu: Gpu) -> None:
+        """Add a GPU or replace it; its node must be known."""
+        if self._gpus.get(gpu.gpu_id) == gpu:
+            return
+        self._set(self._gpus, gpu.gpu_id, gpu)
+        self._set_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, True)
+        self._count(gpu.gpu_id)
+        self._touched[3].add(gpu.gpu_id)
+        self._node_changed(gpu.node_id)
+
+    def remove_gpu(self, gpu_id: str) -> None:
+        """Forget a GPU that nothing is leased on. Unknown ids are ignored."""
+        gpu = self._gpus.get(gpu_id)
+        if gpu is None:
+            return
+        self._set_member(self._gpus_of_node, gpu.node_id, gpu_id, False)
+        self._delete(self._gpus, gpu_id)
+        self._touched[3].add(gpu_id)
+        self._node_changed(gpu.node_id)
+
+    def _node_changed(self, node_id: str) -> None:
+        self.hardware_version += 1
+        self._touched[2].add(node_id)
+        self.changes.nodes.add(node_id)
+
+    # Reads
 
     def run_of(self, job_id: str) -> Run | None:
         """The job's run that is not released, if any."""
-        raise NotImplementedError
+        run_id = self._run_of_job.get(job_id)
+        return None if run_id is None else self._runs[run_id]
 
     def followers_of(self, run_id: str) -> tuple[Run, ...]:
         """The runs that wait for this one to end, by id."""
-        raise NotImplementedError
+        return tuple(self._runs[each] for each in self._followers.get(run_id, ()))
 
     def runs_on_gpu(self, gpu_id: str) -> tuple[Run, ...]:
         """All runs with a lease (or a kept place) on a GPU, by id."""
-        raise NotImplementedError
+        return tuple(self._runs[each] for each in self._runs_on_gpu.get(gpu_id, ()))
 
     def runs_on_node(self, node_id: str) -> tuple[Run, ...]:
         """All runs with a member on a node, by id."""
-        raise NotImplementedError
+        return tuple(self._runs[each] for each in self._runs_on_node.get(node_id, ()))
+
+    def runs_of_team(self, team_id: str) -> tuple[Run, ...]:
+        """All runs of a team, by id."""
+        return tuple(self._runs[each] for each in sorted(self._runs_of_team.get(team_id, ())))
+
+    def gpus_of_node(self, node_id: str) -> tuple[Gpu, ...]:
+        """The GPUs of a node, by id."""
+        return tuple(self._gpus[each] for each in self._gpus_of_node.get(node_id, ()))
+
+    def jobs_of_group(self, name: str) -> tuple[Job, ...]:
+        """The jobs of a disruption group, by id."""
+        return tuple(self._jobs[each] for each in self._jobs_of_group.get(name, ()))
+
+    def team(self, team_id: str) -> Team:
+        """The team's rights; those of an unknown team are the defaults."""
+        return self._teams.get(team_id) or Team(team_id=team_id)
 
     def team_usage(self, team_id: str) -> float:
-        """GPUs that the team uses: live leases, each GPU once; fenced nodes do not count."""
-        raise NotImplementedError
+        """GPUs that the team uses: live leases and holds, each GPU once; fenced nodes do not count."""
+        return self.used((team_id,)) / UNITS_PER_GPU
+
+    def used(self, key: tuple[str, ...], *, later: bool = False) -> int:
+        """Usage in millionths of a GPU, of (team,), (team, "class", class) or (team, "user", user).
+
+        `later`: as it will be when what is leaving has left.
+        """
+        return (self._used_later if later else self._used_now).get(key, 0)
+
+    # Usage: each GPU once a team, from the leases themselves
+
+    def _count(self, gpu_id: str) -> None:
+        old = self._shares_of_gpu.get(gpu_id, ())
+        new = self._shares(gpu_id)
+        if old == new:
+            return
+        for key, now, later in old:
+            self._add(key, -now, -later)
+        for key, now, later in new:
+            self._add(key, now, later)
+        if new:
+            self._set(self._shares_of_gpu, gpu_id, new)
+        else:
+            self._delete(self._shares_of_gpu, gpu_id)
+
+    def _add(self, key: tuple[str, ...], now: int, later: int) -> None:
+        for counter, units in ((self._used_now, now), (self._used_later, later)):
+            if units == 0:
+                continue
+            total = counter.get(key, 0) + units
+            if total:
+                self._set(counter, key, total)
+            else:
+                self._delete(counter, key)
+        self._team_changed(key[0])
+
+    def _shares(self, gpu_id: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
+        gpu = self._gpus.get(gpu_id)
+        if gpu is None or self._nodes[gpu.node_id].health is NodeHealth.DEAD:
+            return ()
+        sums: dict[tuple[str, ...], list[int]] = {}
+        for run in self.runs_on_gpu(gpu_id):
+            job = self._jobs[run.job_id]
+            keys = ((job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user))
+            place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
+            units = sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in run.leases if lease.gpu_id == gpu_id)
+            kept = sum(
+                units_of(gpu, lease.vram_mib, lease.slots)
+                for member in run.moves_to
+                for lease in member.leases
+                if lease.gpu_id == gpu_id
+            )
+            for key in keys:
+                share = sums.setdefault(key, [0, 0, 0])
+                share[place] += units
+                share[2] += kept
+        return tuple((key, live + max(leaving, coming), live + coming) for key, (live, leaving, coming) in sums.items())
+
+    # The journal
+
+    def _set(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
+        if self._open:
+            self._journal.append((mapping, key, mapping.get(key, _MISSING)))
+        mapping[key] = value
+
+    def _delete(self, mapping: dict[Any, Any], key: Any) -> None:
+        if self._open:
+            self._journal.append((mapping, key, mapping.get(key, _MISSING)))
+        mapping.pop(key, None)
+
+    def _set_member(self, mapping: dict[str, tuple[str, ...]], key: str, member: str, present: bool) -> None:
+        old = mapping.get(key, ())
+        new = tuple(sorted({*old, member})) if present else tuple(each for each in old if each != member)
+        if new:
+            self._set(mapping, key, new)
+        else:
+            self._delete(mapping, key)
+
+    def _close(self) -> None:
+        if not self._open:
+            raise RuntimeError("no transaction is open")
+        self._open = False
+        self._journal.clear()
+        self._touched = (set(), set(), set(), set())
+        self._touched_teams = set()
+        self._touched_groups = set()
+
+
+def is_leaving(run: Run) -> bool:
+    """Whether the run's stop is decided, whatever state its leases have."""
+    return run.lease_state is LeaseState.LEAVING or run.withdrawing or run.noticed_at is not None
+
+
+def _gpu_ids(run: Run | None) -> set[str]:
+    if run is None:
+        return set()
+    return {lease.gpu_id for member in (*run.members, *run.moves_to) for lease in member.leases}
+
+
+def _node_ids(run: Run | None) -> set[str]:
+    return set() if run is None else {member.node_id for member in (*run.members, *run.moves_to)}
+
+
+def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
+    """What a lease counts against a quota, in millionths of a GPU: a whole card 1, a share its fraction."""
+    if gpu.mig_profile is not None or slots >= gpu.slots:
+        return UNITS_PER_GPU
+    if vram_mib and gpu.vram_mib:
+        return round(UNITS_PER_GPU * vram_mib / gpu.vram_mib)
+    return round(UNITS_PER_GPU * slots / gpu.slots)

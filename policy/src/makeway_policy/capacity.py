@@ -1,0 +1,110 @@
+"""What can never run: requests that no registered hardware could serve, however idle it is.
+
+Lost nodes count (they may come back), and so do quarantined and cordoned GPUs. Order of checks (the first that fails
+is the limiting fact):
+ 1. node lists and labels
+ 2. GPU type or MIG profile
+ 3. card size
+ 4. GPUs on one node
+ 5. CPU and memory of one node
+ 6. room for all members of a gang
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makeway_policy import placement
+from makeway_policy.model import Gpu, LeaseKind, Node, Reason, Refusal, Shape
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Host:
+    node: Node
+    gpus: Sequence[Gpu]
+
+
+def never_fits(state: PoolState, policy: Policy, shape: Shape) -> Refusal | None:
+    """The limiting fact, or None where the registered nodes could run the shape."""
+    hosts = [_Host(node=node, gpus=_whole(state, node)) for node in state.nodes.values()]
+    allowed = [host for host in hosts if placement.node_admits(host.node, shape)]
+    if not allowed:
+        return _never("no registered node has the labels or the name asked for", nodes=str(len(hosts)))
+    if shape.gpus == 0:
+        return _host_limits(allowed, shape)
+    names = placement.names_of(shape.gpu_type, policy)
+    typed = [gpu for host in allowed for gpu in host.gpus if _is_asked(gpu, shape, names)]
+    if not typed:
+        asked = f"MIG profile {shape.mig}" if shape.mig else f"type {shape.gpu_type}" if shape.gpu_type else "any type"
+        known = sorted({gpu.mig_profile or gpu.type_name for host in allowed for gpu in host.gpus})
+        return _never(f"no registered GPU is of {asked}; there are {', '.join(known) or 'none'}", gpu_type=asked)
+    size = max(shape.min_vram_mib, shape.vram_mib or 0)
+    largest = max(gpu.vram_mib for gpu in typed)
+    if size > largest:
+        return _never(
+            f"the largest such GPU has {largest} MiB of VRAM and the job asks for {size}",
+            vram_mib=str(largest),
+            asked=str(size),
+        )
+    return _counts(allowed, shape, policy)
+
+
+def _counts(allowed: Sequence[_Host], shape: Shape, policy: Policy) -> Refusal | None:
+    per_node = {
+        host.node.node_id: sum(
+            placement.suits(gpu, shape, policy) and gpu.slots >= (shape.shares or 1) for gpu in host.gpus
+        )
+        for host in allowed
+    }
+    most = max(per_node.values())
+    if most < shape.gpus:
+        return _never(
+            f"no node has more than {most} such GPUs and the job asks for {shape.gpus} on one node",
+            per_node=str(most),
+            asked=str(shape.gpus),
+        )
+    large = [host for host in allowed if per_node[host.node.node_id] >= shape.gpus]
+    refused = _host_limits(large, shape)
+    if refused is not None or shape.members == 1:
+        return refused
+    return _gang_limits(large, per_node, shape)
+
+
+def _gang_limits(large: Sequence[_Host], per_node: dict[str, int], shape: Shape) -> Refusal | None:
+    whole = placement.kind_of(shape) is LeaseKind.WHOLE
+    fitting = sum(
+        1 if shape.distinct_nodes or not whole else per_node[host.node.node_id] // max(1, shape.gpus) for host in large
+    )
+    if not whole and not shape.distinct_nodes:
+        return None
+    if fitting >= shape.members:
+        return None
+    return _never(
+        f"at most {fitting} members of {shape.gpus} GPUs fit the registered nodes and the gang has {shape.members}",
+        members=str(fitting),
+        asked=str(shape.members),
+    )
+
+
+def _host_limits(hosts: Sequence[_Host], shape: Shape) -> Refusal | None:
+    for host in hosts:
+        enough_cpus = not host.node.cpus or (shape.cpus or 0) <= host.node.cpus
+        enough_memory = not host.node.memory_mib or (shape.memory_mib or 0) <= host.node.memory_mib
+        if enough_cpus and enough_memory:
+            return None
+    return _never("no node with such GPUs has the CPUs and the memory asked for", cpus=str(shape.cpus))
+
+
+def _is_asked(gpu: Gpu, shape: Shape, names: frozenset[str] | None) -> bool:
+    if (gpu.mig_profile or None) != (shape.mig or None):
+        return False
+    return names is None or gpu.type_name.casefold() in names
+
+
+def _whole(state: PoolState, node: Node) -> Sequence[Gpu]:
+    return [gpu for gpu in state.gpus_of_node(node.node_id) if not gpu.in_mig_mode]
+
+
+def _never(sentence: str, **detail: str) -> Refusal:
+    return Refusal(reason=Reason.NEVER_FITS, sentence=sentence, detail=detail)

@@ -1,0 +1,36 @@
+"""The words that are stored with a preemption: who was considered, who was spared, and why."""
+
+from collections.abc import Mapping
+
+from makeway_policy import victims
+from makeway_policy.index import Index
+from makeway_policy.model import Job
+from makeway_policy.state import is_leaving
+
+
+def explain_plan(index: Index, job: Job, plan: victims.Plan, now: float) -> Mapping[str, str]:
+    """Run id to a sentence, for every run on the nodes of the placement."""
+    state = index.state
+    preemptor = victims.preemptor_of(state, index.policy, job, now)
+    question = victims.Question(state=state, policy=index.policy, now=now, preemptor=preemptor)
+    taken = {each.run.run_id: each for each in plan.victims}
+    words: dict[str, str] = {}
+    for node_id in dict.fromkeys(plan.nodes):
+        for run in state.runs_on_node(node_id):
+            words[run.run_id] = _sentence(question, run.run_id, taken)
+    for run_id in taken:
+        words.setdefault(run_id, _sentence(question, run_id, taken))
+    return words
+
+
+def _sentence(question: victims.Question, run_id: str, taken: Mapping[str, victims.Candidate]) -> str:
+    run = question.state.runs[run_id]
+    found = taken.get(run_id)
+    if found is not None:
+        return f"leaves: v {run.v} under {question.preemptor.v}, cost {found.cost_gpu_seconds:.0f} GPU-seconds"
+    if is_leaving(run):
+        return "is leaving already"
+    if victims.rule_for(question, run) is None:
+        return f"spared: v {run.v} is not far enough under {question.preemptor.v}"
+    guarded = victims.protection_from(question, run)
+    return "spared: not needed" if guarded is None else f"spared: {guarded.sentence}"

@@ -1,0 +1,110 @@
+"""Runs that are decided but not started: their clock, their end, and how one becomes another.
+
+Order of checks for each (the first that holds is what happens):
+ 1. its stop is decided, or it has started: nothing
+ 2. a hold with a GPU that is quarantined, lost or cordoned: it ends, and its job is decided again
+ 3. a node that is not heard: it waits
+ 4. kept without leases, and nobody's NEXT lease is in the way any more: it gets its leases
+ 5. all its GPUs are proven empty and the node has not begun the start within the expiry: it ends, with back-off
+ 6. the node has begun the start and the process is not there within the start time-out: it is stopped, with back-off
+"""
+
+from dataclasses import replace
+
+from makeway_policy import protection
+from makeway_policy.choices import Choice, Grant, Stop, Withdraw
+from makeway_policy.index import Index
+from makeway_policy.model import GpuHealth, Job, LeaseState, Member, NodeHealth, Run, RunState, StopCause
+from makeway_policy.state import PoolState, is_leaving
+
+_ROUNDING = 1e-6
+
+
+def settle(index: Index, now: float) -> list[Choice]:
+    """Look at every unstarted run that something changed for."""
+    due = sorted(index.unsettled)
+    index.unsettled.clear()
+    choices: list[Choice] = []
+    for run_id in due:
+        run = index.state.runs.get(run_id)
+        if run is not None and run.started_at is None and not is_leaving(run):
+            choices.extend(_settle_one(index, run, now))
+    return choices
+
+
+def withdraw(state: PoolState, run: Run, cause: StopCause, now: float, to: tuple[Member, ...] = ()) -> None:
+    """End a run that has not started: a PENDING one is gone at once, the others when their node has answered."""
+    if run.lease_state is LeaseState.PENDING:
+        state.remove_run(run.run_id, now)
+        return
+    leaving = LeaseState.LEAVING if run.lease_state is LeaseState.LIVE else run.lease_state
+    state.put_run(replace(run, lease_state=leaving, withdrawing=True, stop_cause=cause, leaves_by=now, moves_to=to))
+
+
+def can_have_leases(state: PoolState, run: Run) -> bool:
+    """Whether no run that must go first still has NEXT leases, which cannot be shared."""
+    return all(state.runs[each].lease_state is not LeaseState.NEXT for each in run.after)
+
+
+def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
+    state, policy = index.state, index.policy
+    job = state.jobs[run.job_id]
+    if protection.is_hold(run) and _has_bad_gpu(state, run):
+        withdraw(state, run, StopCause.HOLD_LOST, now)
+        return [_ended(job, run, StopCause.HOLD_LOST)]
+    if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
+        return []
+    if run.lease_state is LeaseState.PENDING:
+        return _grant(state, run)
+    if run.begun_at is not None:
+        due_at: float | None = run.begun_at + policy.start_timeout_seconds
+    else:
+        due_at = None if run.empty_since is None else run.empty_since + policy.hold_expiry_seconds
+    if due_at is None or due_at > now + _ROUNDING:
+        index.set_timer("hold", run.run_id, due_at)
+        return []
+    backed_off = _back_off(index, job, now)
+    if run.begun_at is None:
+        withdraw(state, run, StopCause.HOLD_EXPIRED, now)
+        return [_ended(backed_off, run, StopCause.HOLD_EXPIRED)]
+    grace = run.grace_seconds
+    state.put_run(
+        replace(
+            run, lease_state=LeaseState.LEAVING, state=RunState.NOTICED, noticed_at=now, stop_cause=StopCause.OURS,
+            leaves_by=now + grace,
+        )
+    )  # fmt: skip
+    return [Stop(job_id=job.job_id, run_id=run.run_id, cause=StopCause.OURS, grace_seconds=grace)]
+
+
+def _grant(state: PoolState, run: Run) -> list[Choice]:
+    if not can_have_leases(state, run):
+        return []
+    granted = replace(run, lease_state=LeaseState.NEXT if run.after else LeaseState.LIVE)
+    state.put_run(granted)
+    return [Grant(job_id=run.job_id, run=granted)]
+
+
+def _back_off(index: Index, job: Job, now: float) -> Job:
+    seconds = index.policy.backing_off_seconds * 2**job.failed_holds
+    changed = replace(job, no_victims_until=now + seconds, failed_holds=job.failed_holds + 1)
+    index.state.put_job(changed)
+    return changed
+
+
+def _has_bad_gpu(state: PoolState, run: Run) -> bool:
+    for lease in run.leases:
+        gpu = state.gpus.get(lease.gpu_id)
+        if gpu is None or gpu.health is not GpuHealth.AVAILABLE:
+            return True
+    return any(state.nodes[node_id].cordoned for node_id in run.node_ids)
+
+
+def _ended(job: Job, run: Run, cause: StopCause) -> Withdraw:
+    return Withdraw(
+        job_id=job.job_id,
+        run_id=run.run_id,
+        cause=cause,
+        no_victims_until=job.no_victims_until,
+        failed_holds=job.failed_holds,
+    )

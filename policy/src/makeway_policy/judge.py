@@ -1,0 +1,110 @@
+"""One job, judged: does it start, with or without victims, or why not.
+
+Order of checks (the first that fails is the reason shown):
+ 1. what the registered nodes can never run
+ 2. what the team's limits can never take
+ 3. room without victims, within quota as it is now
+ 4. victims, if the class may take any, the job is not backing off, and within quota as it will be
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from makeway_policy import placement, quota, victims
+from makeway_policy.index import Index
+from makeway_policy.model import Job, Member, Reason, Refusal
+from makeway_policy.priority import class_of
+from makeway_policy.rooms import NodeRoom, node_room
+from makeway_policy.rules import Strategy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A placement that needs nobody to leave."""
+
+    members: tuple[Member, ...]
+
+
+Verdict = Placed | victims.Plan | Refusal
+
+
+def judge(index: Index, job: Job, now: float) -> Verdict:
+    """What happens to the job now."""
+    never = index.never_fits(job.shape) or quota.can_ever(index.state, job)
+    if never is not None:
+        return never
+    placed = place_free(index, job)
+    units = quota.needed_units(job, None, index.state) or _units(index, placed)
+    over = quota.refusal_of(index.state, index.policy, job, units)
+    if placed is not None and over is None:
+        return placed
+    preemptor = victims.preemptor_of(index.state, index.policy, job, now)
+    if job.no_victims_until > now:
+        return over or backing_off(job, now)
+    if preemptor.by_priority or preemptor.by_reclaim:
+        question = victims.Question(state=index.state, policy=index.policy, now=now, preemptor=preemptor)
+        plan = victims.best_plan(question, index.nodes_for_victims(job))
+        if plan is not None:
+            return plan
+    return over or no_room(job, preemptor)
+
+
+def place_free(index: Index, job: Job) -> Placed | None:
+    """A placement on what is free now, by the class's strategy; quota is not asked."""
+    shape = job.shape
+    strategy = class_of(job, index.policy).placement
+    members: list[Member] = []
+    for _ in range(shape.members):
+        member = _place_member(index, job, strategy, members)
+        if member is None:
+            return None
+        members.append(member)
+    return Placed(members=tuple(members))
+
+
+def no_room(job: Job, preemptor: victims.Preemptor) -> Refusal:
+    """Nothing suitable is free, and nobody may be asked to leave."""
+    what = f"{job.shape.gpus} GPUs" if job.shape.members == 1 else f"{job.shape.members} x {job.shape.gpus} GPUs"
+    why = (
+        "no set of runs that would make room may be preempted for it now"
+        if preemptor.by_priority or preemptor.by_reclaim
+        else f"class {job.class_name} may not preempt now"
+    )
+    return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
+
+
+def backing_off(job: Job, now: float) -> Refusal:
+    """Its last hold or start failed."""
+    return Refusal(
+        reason=Reason.BACKING_OFF,
+        sentence=(
+            f"no room is free, and after a failed start it takes no victims for {job.no_victims_until - now:.0f} s"
+        ),
+    )
+
+
+def _units(index: Index, placed: Placed | None) -> int:
+    if placed is None:
+        return 0
+    return quota.units_of_members(index.state, placed.members)
+
+
+def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[Member]) -> Member | None:
+    used = dict.fromkeys(member.node_id for member in members)
+    if not job.shape.distinct_nodes:
+        for node_id in used:
+            found = placement.fit(_room(index, node_id, members), job, index.policy, strategy, later=False)
+            if found is not None:
+                return found.member
+    fullest_first = strategy is not Strategy.SPREAD
+    for node_id in index.nodes_with(job.shape, max(1, job.shape.gpus), fullest_first=fullest_first):
+        if node_id in used:
+            continue
+        found = placement.fit(index.room(node_id), job, index.policy, strategy, later=False)
+        if found is not None:
+            return found.member
+    return None
+
+
+def _room(index: Index, node_id: str, members: Sequence[Member]) -> NodeRoom:
+    return node_room(index.state, index.state.nodes[node_id], (), members)

@@ -1,0 +1,193 @@
+"""Where a job fits: filter nodes and cards, then score.
+
+Order of checks of the filter (the first that fails is the reason shown):
+ 1. the node takes placements (heard, not cordoned), and the job does not avoid it
+ 2. the job's own node lists and labels
+ 3. GPU type (in full, any case, or a documented alias), MIG profile, card size
+ 4. room on enough cards: whole, MiB or slots, which never mix on a card
+ 5. topology
+ 6. CPU and memory
+
+Scores: binpack takes the node with the fewest fitting cards left, spread the one with most; ties end in node id. Inside
+a node: the tightest card, NVLink groups kept whole, neighbours together; ties end in GPU index.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from makeway_policy.model import Gpu, Job, Lease, LeaseKind, Member, Node, Shape, Topology
+from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
+from makeway_policy.rules import Policy, Strategy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """One member placed on one node. `after` are the leaving runs that must be gone first (empty: it can start now)."""
+
+    member: Member
+    after: frozenset[str]
+
+
+def kind_of(shape: Shape) -> LeaseKind:
+    """What kind of leases the shape takes."""
+    if shape.vram_mib is not None:
+        return LeaseKind.SIZED
+    return LeaseKind.SLOTS if shape.shares is not None else LeaseKind.WHOLE
+
+
+@lru_cache(maxsize=65536)
+def _suits(gpu: tuple[str, int, str | None], shape: Shape, names: frozenset[str] | None) -> bool:
+    type_name, vram_mib, profile = gpu
+    if (profile or None) != (shape.mig or None):
+        return False
+    if names is not None and type_name.casefold() not in names:
+        return False
+    return vram_mib >= max(shape.min_vram_mib, shape.vram_mib or 0)
+
+
+def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:
+    """Whether the card could serve the shape if it were empty: type, size, MIG profile."""
+    return _suits((gpu.type_name, gpu.vram_mib, gpu.mig_profile), shape, names_of(shape.gpu_type, policy))
+
+
+def names_of(gpu_type: str | None, policy: Policy) -> frozenset[str] | None:
+    """All type names, folded, that a request's type stands for; None for any."""
+    if gpu_type is None:
+        return None
+    wanted = gpu_type.casefold()
+    meant = [names for alias, names in policy.gpu_aliases.items() if alias.casefold() == wanted]
+    return frozenset([wanted, *(name.casefold() for names in meant for name in names)])
+
+
+def node_allows(node: Node, job: Job) -> bool:
+    """Checks 1 and 2: the node takes placements, and the job's lists and labels allow it."""
+    if not takes_placements(node) or node.node_id in job.avoid_nodes:
+        return False
+    if job.resume_node is not None and node.node_id != job.resume_node:
+        return False
+    return node_admits(node, job.shape)
+
+
+def node_admits(node: Node, shape: Shape) -> bool:
+    """Whether the job's node lists and labels allow the node, whatever its health."""
+    if shape.nodes and node.node_id not in shape.nodes:
+        return False
+    if node.node_id in shape.exclude_nodes:
+        return False
+    return all(node.labels.get(key) == value for key, value in shape.labels)
+
+
+def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: bool) -> Fit | None:
+    """Place one member of the job on the node, now or once what is leaving has left; None if it does not fit."""
+    if not node_allows(room.node, job):
+        return None
+    shape = job.shape
+    cards = [
+        card for card in room.cards if card.gpu.gpu_id not in job.avoid_gpus and _takes(card, shape, policy, later)
+    ]
+    chosen = _choose(cards, shape, strategy, later)
+    if chosen is None:
+        return None
+    cpus, memory_mib = host_share(room, shape)
+    cpus_left, memory_left = (room.cpus_later, room.memory_later) if later else (room.cpus_now, room.memory_now)
+    if cpus > cpus_left + 1e-9 or memory_mib > memory_left:
+        return None
+    after: set[str] = set()
+    for card in chosen:
+        if later and not _takes(card, shape, policy, False):
+            after.update(card.leaving)
+    if later and (cpus > room.cpus_now + 1e-9 or memory_mib > room.memory_now):
+        after.update(room.leaving)
+    leases = tuple(_lease(card.gpu, shape) for card in chosen)
+    member = Member(node_id=room.node.node_id, leases=leases, cpus=cpus, memory_mib=memory_mib)
+    return Fit(member=member, after=frozenset(after))
+
+
+def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:
+    """How many cards of the node could serve one GPU of the shape."""
+    return sum(1 for card in room.cards if _takes(card, shape, policy, later))
+
+
+def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
+    """(CPUs, MiB of memory) of one member: what it asks for, else its GPUs' part of the node."""
+    part = shape.gpus / max(1, room.gpu_count) if kind_of(shape) is LeaseKind.WHOLE else 0.0
+    cpus = shape.cpus if shape.cpus is not None else room.node.cpus * min(1.0, part)
+    memory = shape.memory_mib if shape.memory_mib is not None else int(room.node.memory_mib * min(1.0, part))
+    return cpus, memory
+
+
+def _takes(card: CardRoom, shape: Shape, policy: Policy, later: bool) -> bool:
+    if not suits(card.gpu, shape, policy):
+        return False
+    vram, slots, kinds = (
+        (card.vram_later, card.slots_later, card.kinds_later)
+        if later
+        else (card.vram_now, card.slots_now, card.kinds_now)
+    )
+    kind = kind_of(shape)
+    if kind is LeaseKind.WHOLE:
+        return not kinds
+    if kinds - {kind}:
+        return False
+    return slots >= (shape.shares or 1) and vram >= (shape.vram_mib or 0)
+
+
+def _lease(gpu: Gpu, shape: Shape) -> Lease:
+    kind = kind_of(shape)
+    if kind is LeaseKind.WHOLE:
+        return Lease(gpu_id=gpu.gpu_id, vram_mib=gpu.vram_mib, slots=gpu.slots)
+    return Lease(gpu_id=gpu.gpu_id, vram_mib=shape.vram_mib or 0, slots=shape.shares or 1)
+
+
+def _choose(cards: Sequence[CardRoom], shape: Shape, strategy: Strategy, later: bool) -> list[CardRoom] | None:
+    if len(cards) < shape.gpus:
+        return None
+    if kind_of(shape) is not LeaseKind.WHOLE:
+        return sorted(cards, key=lambda card: _tightness(card, strategy, later))[: shape.gpus]
+    return _choose_whole(cards, shape, later)
+
+
+def _tightness(card: CardRoom, strategy: Strategy, later: bool) -> tuple[int, int, int, int, str]:
+    vram, slots = (card.vram_later, card.slots_later) if later else (card.vram_now, card.slots_now)
+    sign = -1 if strategy is Strategy.SPREAD else 1
+    waits = 1 if later and card.leaving else 0
+    return (waits, sign * vram, sign * slots, card.gpu.index, card.gpu.gpu_id)
+
+
+def _choose_whole(cards: Sequence[CardRoom], shape: Shape, later: bool) -> list[CardRoom] | None:
+    if shape.gpus == 0:
+        return []
+    if shape.topology is Topology.ANY:
+        return sorted(cards, key=lambda card: (_waits(card, later), *_card_key(card)))[: shape.gpus]
+    groups: dict[int | None, list[CardRoom]] = {}
+    for card in cards:
+        groups.setdefault(card.gpu.link_group, []).append(card)
+    if shape.topology is Topology.REQUIRE and shape.gpus > 1:
+        groups.pop(None, None)
+    windows = [
+        _window(group[start : start + shape.gpus], len(group), later)
+        for group in groups.values()
+        for start in range(len(group) - shape.gpus + 1)
+    ]
+    if windows:
+        return list(min(windows, key=lambda window: window[0])[1])
+    if shape.topology is Topology.REQUIRE:
+        return None
+    largest_first = sorted(groups.values(), key=lambda group: (-len(group), group[0].gpu.index))
+    return [card for group in largest_first for card in group][: shape.gpus]
+
+
+def _window(cards: Sequence[CardRoom], group_size: int, later: bool) -> tuple[tuple[object, ...], Sequence[CardRoom]]:
+    waits = sum(_waits(card, later) for card in cards)
+    size = sum(card.gpu.vram_mib for card in cards)
+    span = cards[-1].gpu.index - cards[0].gpu.index
+    return (waits, size, group_size, span, cards[0].gpu.index, cards[0].gpu.gpu_id), cards
+
+
+def _waits(card: CardRoom, later: bool) -> int:
+    return 1 if later and card.leaving else 0
+
+
+def _card_key(card: CardRoom) -> tuple[int, int, str]:
+    return (card.gpu.vram_mib, card.gpu.index, card.gpu.gpu_id)

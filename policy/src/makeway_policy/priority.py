@@ -1,0 +1,90 @@
+"""What a job is worth: base, queue value q, preemption value v, and who may evict whom.
+
+q orders the queue and grows with waiting; v evicts and does not, but for one Δ once a job is aged. So priority evicts
+only downwards in (base, earlier submit) and no chain of evictions leads back to its start (law 6).
+"""
+
+import math
+
+from makeway_policy.model import Job, Run
+from makeway_policy.rules import JobClass, MayPreempt, Policy
+
+_ROUNDING = 1e-6
+"""A float of seconds since the epoch is good to a quarter of a microsecond; a step that is due now counts."""
+
+
+def class_of(job: Job, policy: Policy) -> JobClass:
+    """The job's class; one that the policy no longer has counts as the default class."""
+    return policy.classes.get(job.class_name) or policy.classes[policy.default_class]
+
+
+def base(job: Job, policy: Policy) -> int:
+    """An admin's value, else the job's own, else its class's."""
+    if job.manual_priority is not None:
+        return job.manual_priority
+    if job.own_priority is not None:
+        return job.own_priority
+    return class_of(job, policy).value
+
+
+def queue_value(job: Job, policy: Policy, now: float) -> tuple[int, bool]:
+    """(q, whether the boost is at its cap) after waiting until `now` in the current stay."""
+    own = base(job, policy)
+    wanted = own + steps(job, policy, now) * policy.aging_step
+    cap = max(own, policy.aging_cap)
+    return min(wanted, cap), wanted >= cap > own
+
+
+def steps(job: Job, policy: Policy, now: float) -> int:
+    """How many whole aging steps the job has made in its current stay in the queue."""
+    sla_wait = class_of(job, policy).sla_wait_seconds
+    if not sla_wait or policy.aging_points <= 0:
+        return 0
+    beyond = now - job.queued_since - sla_wait
+    return max(0, math.floor(beyond / _step_seconds(policy, sla_wait) + _ROUNDING)) if beyond > 0 else 0
+
+
+def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
+    """When waiting alone next changes q or makes the job aged; None if never."""
+    sla_wait = class_of(job, policy).sla_wait_seconds
+    if not sla_wait:
+        return None
+    moments = []
+    if policy.aging_points > 0 and base(job, policy) + steps(job, policy, now) * policy.aging_step < policy.aging_cap:
+        step = steps(job, policy, now) + 1
+        moments.append(job.queued_since + sla_wait + step * _step_seconds(policy, sla_wait))
+    if not is_aged(job, policy, now):
+        moments.append(job.queued_since + 2 * sla_wait)
+    return min(moments, default=None)
+
+
+def is_aged(job: Job, policy: Policy, now: float) -> bool:
+    """Whether the job has waited twice its SLA wait in this stay, or was promoted as if it had."""
+    sla_wait = class_of(job, policy).sla_wait_seconds
+    return job.promoted or bool(sla_wait and now - job.queued_since >= 2 * sla_wait - _ROUNDING)
+
+
+def preemption_value(job: Job, policy: Policy, now: float) -> int:
+    """v: base, and Δ more once aged."""
+    return base(job, policy) + (policy.delta if is_aged(job, policy, now) else 0)
+
+
+def may_take_victims(job: Job, policy: Policy, now: float) -> bool:
+    """Whether the job's class lets it evict at all, now."""
+    allowed = class_of(job, policy).may_preempt
+    if not policy.preemption or allowed is MayPreempt.NEVER:
+        return False
+    return allowed is MayPreempt.YES or is_aged(job, policy, now)
+
+
+def outranks(preemptor: Job, preemptor_v: int, victim: Job, run: Run, policy: Policy) -> bool:
+    """Whether priority lets the preemptor evict this run: v at least Δ higher and, at equal bases, submitted first."""
+    if preemptor_v < run.v + policy.delta:
+        return False
+    if base(preemptor, policy) != base(victim, policy):
+        return True
+    return (preemptor.submitted_at, preemptor.order) < (victim.submitted_at, victim.order)
+
+
+def _step_seconds(policy: Policy, sla_wait: float) -> float:
+    return policy.aging_step * sla_wait / policy.aging_points

@@ -1,0 +1,165 @@
+"""Who is no victim, and until when.
+
+Order of checks (the first that holds is the reason shown):
+ 1. mode OFF, or `preemptible: false`
+ 2. inside its team's guarantee, against another team's reclaim or borrowed job
+ 3. its job's preemptions of the last 24 h are used up (a class that overrides minimum runs may take it all the same,
+    30 min after its start)
+ 4. its hard disruption group is at its limit
+ 5. inside its minimum run or its cool-down, unless the preemptor's class overrides minimum runs
+ 6. past its `exempt_after`
+ 7. it could only leave after the preemptor's deadline
+A hold (a run that follows others) has nothing to lose: only check 2 protects it.
+Judged at decision time, so nothing here is remembered; `until` is when the answer changes by time alone.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from makeway_policy.model import Group, Job, LeaseState, Run, RunState
+from makeway_policy.priority import class_of
+from makeway_policy.quota import is_preemptible
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+
+_DAY_SECONDS = 86_400.0
+_ROUNDING = 1e-6
+
+
+class Guard(StrEnum):
+    """What protects a run."""
+
+    NOT_PREEMPTIBLE = "not_preemptible"
+    GUARANTEE = "guarantee"
+    BUDGET = "budget"
+    GROUP = "group"
+    MINIMUM_RUN = "minimum_run"
+    EXEMPT = "exempt"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protection:
+    """Why a run is protected; `until` is when time ends it (None: something else must change)."""
+
+    guard: Guard
+    until: float | None
+    sentence: str
+
+
+def of_run(state: PoolState, policy: Policy, run: Run, now: float, *, overrides: bool) -> Protection | None:
+    """Checks 1 and 3 to 6, which ask nothing about the preemptor but whether its class overrides minimum runs."""
+    if is_hold(run):
+        return None
+    job = state.jobs[run.job_id]
+    if not is_preemptible(job, policy):
+        return Protection(guard=Guard.NOT_PREEMPTIBLE, until=None, sentence="it is not preemptible")
+    return (
+        _by_budget(job, run, policy, now, overrides)
+        or _by_group(state, job)
+        or (None if overrides else _by_minimum_run(job, run, policy, now))
+        or _by_exemption(job, run, now)
+    )
+
+
+def is_hold(run: Run) -> bool:
+    """Whether the run only holds GPUs for a start to come."""
+    return run.lease_state in (LeaseState.NEXT, LeaseState.PENDING)
+
+
+def minimum_run_ends(job: Job, run: Run, policy: Policy) -> float | None:
+    """When the run's minimum run and cool-down are over; None before it has started."""
+    if run.started_at is None:
+        return None
+    rules = class_of(job, policy)
+    seconds = rules.minimum_run_seconds
+    if run.promoted:
+        seconds = max(seconds, policy.promoted_minimum_run_seconds)
+    if run.after_preemption:
+        seconds = max(seconds, rules.cool_down)
+    return run.started_at + seconds
+
+
+def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float) -> float | None:
+    """When time alone next changes whether the run is protected; None if never."""
+    job = state.jobs[run.job_id]
+    if is_hold(run) or not is_preemptible(job, policy):
+        return None
+    moments = [
+        minimum_run_ends(job, run, policy),
+        None if run.started_at is None else run.started_at + policy.override_after_budget_seconds,
+        _budget_returns_at(job, policy, now),
+        None
+        if job.exempt_after_seconds is None or run.started_at is None
+        else run.started_at + job.exempt_after_seconds,
+    ]
+    return min((at for at in moments if at is not None and at > now), default=None)
+
+
+def revalued(run: Run, v: int) -> Run:
+    """The run with the preemption value that its job's base has now."""
+    return replace(run, v=v)
+
+
+def group_room(state: PoolState, group: Group) -> int:
+    """How many more jobs of the group may go down."""
+    down = up = 0
+    for job in state.jobs_of_group(group.name):
+        run = state.run_of(job.job_id)
+        running = run is not None and run.state is RunState.RUNNING and run.noticed_at is None
+        up += running
+        down += not running and (job.down or (run is not None and run.noticed_at is not None))
+    rooms = []
+    if group.max_down is not None:
+        rooms.append(group.max_down - down)
+    if group.min_available is not None:
+        rooms.append(up - group.min_available)
+    return max(0, min(rooms)) if rooms else 1_000_000_000
+
+
+def _by_budget(job: Job, run: Run, policy: Policy, now: float, overrides: bool) -> Protection | None:
+    returns_at = _budget_returns_at(job, policy, now)
+    if returns_at is None:
+        return None
+    if overrides and run.started_at is not None:
+        opens_at = run.started_at + policy.override_after_budget_seconds
+        if opens_at <= now + _ROUNDING:
+            return None
+        returns_at = min(returns_at, opens_at)
+    limit = class_of(job, policy).preemptions_per_day
+    return Protection(
+        guard=Guard.BUDGET, until=returns_at, sentence=f"its {limit} preemptions of the last 24 h are used up"
+    )
+
+
+def _budget_returns_at(job: Job, policy: Policy, now: float) -> float | None:
+    """When a used-up daily number has room again; None if it has room now."""
+    limit = class_of(job, policy).preemptions_per_day
+    if limit is None:
+        return None
+    recent = sorted(at for at in job.preempted_at if at > now - _DAY_SECONDS + _ROUNDING)
+    if len(recent) < limit:
+        return None
+    return (recent[len(recent) - limit] if limit else now) + _DAY_SECONDS
+
+
+def _by_group(state: PoolState, job: Job) -> Protection | None:
+    group = state.groups.get(job.group) if job.group is not None else None
+    if group is None or not group.hard or group_room(state, group) > 0:
+        return None
+    return Protection(guard=Guard.GROUP, until=None, sentence=f"its group {group.name} has no job to spare")
+
+
+def _by_minimum_run(job: Job, run: Run, policy: Policy, now: float) -> Protection | None:
+    ends_at = minimum_run_ends(job, run, policy)
+    if ends_at is None or ends_at <= now + _ROUNDING:
+        return None
+    return Protection(guard=Guard.MINIMUM_RUN, until=ends_at, sentence="it is inside its minimum run")
+
+
+def _by_exemption(job: Job, run: Run, now: float) -> Protection | None:
+    if job.exempt_after_seconds is None or run.started_at is None:
+        return None
+    if now + _ROUNDING < run.started_at + job.exempt_after_seconds:
+        return None
+    return Protection(guard=Guard.EXEMPT, until=None, sentence="it has run so long that it is exempt")

@@ -1,0 +1,156 @@
+"""What a team may use: limits, guarantees, and which of its runs are borrowed.
+
+Order of checks (the first that fails is the reason shown):
+ 1. the team's limit
+ 2. the user's limit
+ 3. the team's limit for the class
+ 4. GPU-hours of the month
+ 5. allowances: the class, not preemptible jobs, hard groups
+Usage is what live leases say, each GPU once a team, also while one of its runs leaves for another.
+"""
+
+from collections.abc import Collection
+
+from makeway_policy import placement
+from makeway_policy.model import Job, LeaseKind, Member, Mode, Reason, Refusal, Run, Team
+from makeway_policy.priority import class_of
+from makeway_policy.rules import Policy
+from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
+
+
+def needed_units(job: Job, run: Run | None, state: PoolState) -> int:
+    """Millionths of a GPU that the job takes: by its placement where it is known, else by its shape (a share: 0)."""
+    if run is not None:
+        return units_of_members(state, run.members)
+    if placement.kind_of(job.shape) is LeaseKind.WHOLE:
+        return job.shape.gpus * job.shape.members * UNITS_PER_GPU
+    return 0
+
+
+def units_of_members(state: PoolState, members: Collection[Member]) -> int:
+    """Millionths of a GPU that a placement takes."""
+    return sum(
+        units_of(state.gpus[lease.gpu_id], lease.vram_mib, lease.slots) for each in members for lease in each.leases
+    )
+
+
+def refusal_of(
+    state: PoolState, policy: Policy, job: Job, units: int, gone: Collection[str] | None = None
+) -> Refusal | None:
+    """Why the team may not use `units` more for this job; None if it may.
+
+    With `gone` (runs that will have left) it is judged as it will be then, else as it is now.
+    """
+    team = state.team(job.team)
+    for key, limit, reason, what in _limits(job, team):
+        used = state.used(key, later=gone is not None) - _leaving_units(state, key, gone or ())
+        if limit is not None and used + units > round(limit * UNITS_PER_GPU):
+            return Refusal(
+                reason=reason,
+                sentence=(
+                    f"{what} is {limit:g} GPUs: {used / UNITS_PER_GPU:g} are in use and the job asks for "
+                    f"{units / UNITS_PER_GPU:g}"
+                ),
+                detail={
+                    "limit": f"{limit:g}",
+                    "used": f"{used / UNITS_PER_GPU:g}",
+                    "asked": f"{units / UNITS_PER_GPU:g}",
+                },
+            )
+    if team.gpu_hours_per_month is not None and team.gpu_hours_used >= team.gpu_hours_per_month:
+        return Refusal(
+            reason=Reason.TEAM_LIMIT,
+            sentence=(
+                f"team {job.team} has used {team.gpu_hours_used:g} of its {team.gpu_hours_per_month:g} GPU-hours "
+                "of this month"
+            ),
+        )
+    return None
+
+
+def can_ever(state: PoolState, job: Job) -> Refusal | None:
+    """Why the team's limits can never take the job, however idle the team is; None if they can."""
+    units = needed_units(job, None, state)
+    for _, limit, reason, what in _limits(job, state.team(job.team)):
+        if limit is not None and units > round(limit * UNITS_PER_GPU):
+            asked = units / UNITS_PER_GPU
+            return Refusal(
+                reason=reason,
+                sentence=f"{what} is {limit:g} GPUs and the job asks for {asked:g}",
+                detail={"limit": f"{limit:g}", "asked": f"{asked:g}", "ever": "no"},
+            )
+    return None
+
+
+def within_guarantee(state: PoolState, job: Job, units: int, gone: Collection[str] = ()) -> bool:
+    """Whether the team is within its guarantee with the job included, once `gone` have left."""
+    used = state.used((job.team,), later=True) - _leaving_units(state, (job.team,), gone)
+    return used + units <= round(state.team(job.team).guarantee * UNITS_PER_GPU)
+
+
+def borrowed_runs(state: PoolState, team_id: str, gone: Collection[str] = ()) -> frozenset[str]:
+    """The team's runs beyond its guarantee: they add up by v, highest first, then start; the first that overflows and
+    all after it are borrowed. What is leaving (or in `gone`) is out."""
+    guarantee = round(state.team(team_id).guarantee * UNITS_PER_GPU)
+    if state.used((team_id,), later=True) <= guarantee:
+        return frozenset()
+    staying = [run for run in state.runs_of_team(team_id) if not is_leaving(run) and run.run_id not in gone]
+    if guarantee == 0:
+        return frozenset(run.run_id for run in staying)
+    staying.sort(key=lambda run: (-run.v, run.started_at or run.decided_at, state.jobs[run.job_id].order))
+    total = 0
+    for place, run in enumerate(staying):
+        total += needed_units(state.jobs[run.job_id], run, state)
+        if total > guarantee:
+            return frozenset(each.run_id for each in staying[place:])
+    return frozenset()
+
+
+def fair_share_key(state: PoolState, team_id: str) -> tuple[float, float]:
+    """The team's place among equals: what it uses beyond its guarantee, by weight, smaller first; weight 0 last."""
+    team = state.team(team_id)
+    beyond = max(0.0, state.used((team_id,)) / UNITS_PER_GPU - team.guarantee + team.past_usage)
+    if team.weight == 0 and beyond > 0:
+        return (1.0, 0.0)
+    return (0.0, beyond / team.weight if beyond else 0.0)
+
+
+def is_preemptible(job: Job, policy: Policy) -> bool:
+    """Whether the job may be evicted at all, by its own word and its class's."""
+    return job.preemptible and mode_of(job, policy) is not Mode.OFF
+
+
+def mode_of(job: Job, policy: Policy) -> Mode:
+    """What a preemption does to the job."""
+    return job.mode if job.mode is not None else class_of(job, policy).mode
+
+
+def _limits(job: Job, team: Team) -> list[tuple[tuple[str, ...], float | None, Reason, str]]:
+    return [
+        ((team.team_id,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {team.team_id}"),
+        (
+            (team.team_id, "user", job.user),
+            team.user_limit,
+            Reason.TEAM_LIMIT,
+            f"the limit of each user of team {team.team_id}",
+        ),
+        (
+            (team.team_id, "class", job.class_name),
+            team.class_limits.get(job.class_name),
+            Reason.CLASS_LIMIT,
+            f"the limit of team {team.team_id} for class {job.class_name}",
+        ),
+    ]
+
+
+def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]) -> int:
+    """What runs that are not leaving yet would take off the team's later usage by going."""
+    total = 0
+    for run_id in gone:
+        run = state.runs[run_id]
+        job = state.jobs[run.job_id]
+        if is_leaving(run) or job.team != key[0]:
+            continue
+        if len(key) == 1 or key[2] == (job.class_name if key[1] == "class" else job.user):
+            total += needed_units(job, run, state)
+    return total

@@ -1,0 +1,179 @@
+"""How much room a card and a node have: now, and later, when what is leaving has left.
+
+A run is *leaving* when its stop is decided, whatever state its leases have. Now: LIVE and LEAVING fit the card, and so
+do LIVE and NEXT, so a run that starts at once needs what both leave over. Later: what stays (LIVE), is to come (NEXT)
+and is kept (PENDING) must fit together with the newcomer.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, NodeHealth, Run
+from makeway_policy.state import PoolState, is_leaving
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CardRoom:
+    """What is left of one GPU. `kinds` are the kinds of leases on it, which never mix.
+
+    `leaving` are the runs on it that are going; a card whose room now suffices need not wait for them.
+    """
+
+    gpu: Gpu
+    vram_now: int
+    slots_now: int
+    kinds_now: frozenset[LeaseKind]
+    vram_later: int
+    slots_later: int
+    kinds_later: frozenset[LeaseKind]
+    leaving: tuple[str, ...]
+
+    @property
+    def empty_now(self) -> bool:
+        """Whether nothing is or will be on it."""
+        return not self.kinds_now
+
+    @property
+    def empty_later(self) -> bool:
+        """Whether nothing will be on it once what is leaving has left."""
+        return not self.kinds_later
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeRoom:
+    """What is left of one node; `cards` by index, `leaving` the runs that are going.
+
+    CPU and memory of a node that does not count them are infinite.
+    """
+
+    node: Node
+    cards: tuple[CardRoom, ...]
+    cpus_now: float
+    memory_now: float
+    cpus_later: float
+    memory_later: float
+    gpu_count: int
+    leaving: tuple[str, ...]
+
+
+def takes_placements(node: Node) -> bool:
+    """Whether anything new may be placed on the node."""
+    return node.health is NodeHealth.READY and not node.cordoned
+
+
+def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:
+    """Whole card, sized share, or slots without a size."""
+    if lease.slots >= gpu.slots and lease.vram_mib >= gpu.vram_mib:
+        return LeaseKind.WHOLE
+    return LeaseKind.SIZED if lease.vram_mib else LeaseKind.SLOTS
+
+
+def node_room(state: PoolState, node: Node, gone: Collection[str] = (), added: Collection[Member] = ()) -> NodeRoom:
+    """The node's room if the runs `gone` were leaving too and `added` (members of the run being placed) were there."""
+    usable = sorted(
+        (gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE and not gpu.in_mig_mode),
+        key=lambda gpu: (gpu.index, gpu.gpu_id),
+    )
+    extra = [member for member in added if member.node_id == node.node_id]
+    leases: dict[str, list[Lease]] = {}
+    for member in extra:
+        for lease in member.leases:
+            leases.setdefault(lease.gpu_id, []).append(lease)
+    host = _host_room(state, node, gone, extra)
+    return NodeRoom(
+        node=node,
+        cards=tuple(_card_room(state, gpu, gone, leases.get(gpu.gpu_id, ())) for gpu in usable),
+        cpus_now=host[0],
+        memory_now=host[1],
+        cpus_later=host[2],
+        memory_later=host[3],
+        gpu_count=len(state.gpus_of_node(node.node_id)),
+        leaving=tuple(run.run_id for run in state.runs_on_node(node.node_id) if is_leaving(run) or run.run_id in gone),
+    )
+
+
+def _card_room(state: PoolState, gpu: Gpu, gone: Collection[str], added: Collection[Lease]) -> CardRoom:
+    live = [0, 0]
+    stopping = [0, 0]
+    coming = [0, 0]
+    kept = [0, 0]
+    kinds_now: set[LeaseKind] = set()
+    kinds_later: set[LeaseKind] = set()
+    leaving: list[str] = []
+    for run in state.runs_on_gpu(gpu.gpu_id):
+        going = is_leaving(run) or run.run_id in gone
+        for lease in run.leases:
+            if lease.gpu_id != gpu.gpu_id:
+                continue
+            kind = lease_kind(gpu, lease)
+            sums = _sums(run, going, live, stopping, coming, kept)
+            sums[0] += lease.vram_mib
+            sums[1] += lease.slots
+            kinds_now.add(kind)
+            if not going:
+                kinds_later.add(kind)
+                if run.lease_state is LeaseState.NEXT:
+                    kept[0] += lease.vram_mib
+                    kept[1] += lease.slots
+        for member in run.moves_to:
+            for lease in member.leases:
+                if lease.gpu_id == gpu.gpu_id:
+                    kept[0] += lease.vram_mib
+                    kept[1] += lease.slots
+                    kinds_now.add(lease_kind(gpu, lease))
+                    kinds_later.add(lease_kind(gpu, lease))
+        if going and any(lease.gpu_id == gpu.gpu_id for lease in run.leases):
+            leaving.append(run.run_id)
+    for lease in added:
+        live[0] += lease.vram_mib
+        live[1] += lease.slots
+        kinds_now.add(lease_kind(gpu, lease))
+        kinds_later.add(lease_kind(gpu, lease))
+    return CardRoom(
+        gpu=gpu,
+        vram_now=gpu.vram_mib - live[0] - max(stopping[0], coming[0], kept[0]),
+        slots_now=gpu.slots - live[1] - max(stopping[1], coming[1], kept[1]),
+        kinds_now=frozenset(kinds_now),
+        vram_later=gpu.vram_mib - live[0] - kept[0],
+        slots_later=gpu.slots - live[1] - kept[1],
+        kinds_later=frozenset(kinds_later),
+        leaving=tuple(leaving),
+    )
+
+
+def _sums(run: Run, going: bool, live: list[int], stopping: list[int], coming: list[int], kept: list[int]) -> list[int]:
+    if run.lease_state is LeaseState.NEXT:
+        return coming
+    if run.lease_state is LeaseState.PENDING:
+        return [0, 0] if going else kept
+    return stopping if going else live
+
+
+def _host_room(
+    state: PoolState, node: Node, gone: Collection[str], added: Collection[Member]
+) -> tuple[float, float, float, float]:
+    cpus = [0.0, 0.0, 0.0]
+    memory = [0, 0, 0]
+    for run in state.runs_on_node(node.node_id):
+        going = is_leaving(run) or run.run_id in gone
+        place = 1 if going else 0 if run.lease_state is LeaseState.LIVE else 2
+        for member in run.members:
+            if member.node_id == node.node_id:
+                cpus[place] += member.cpus
+                memory[place] += member.memory_mib
+        for member in run.moves_to:
+            if member.node_id == node.node_id:
+                cpus[2] += member.cpus
+                memory[2] += member.memory_mib
+    for member in added:
+        cpus[0] += member.cpus
+        memory[0] += member.memory_mib
+    endless = float("inf")
+    cpus_total = node.cpus or endless
+    memory_total = node.memory_mib or endless
+    return (
+        cpus_total - cpus[0] - max(cpus[1], cpus[2]),
+        memory_total - memory[0] - max(memory[1], memory[2]),
+        cpus_total - cpus[0] - cpus[2],
+        memory_total - memory[0] - memory[2],
+    )

@@ -1,0 +1,401 @@
+"""Who has to leave so that a job fits: one candidate set a node, compared, and nobody in it who could be spared.
+
+On a node, possible victims are added by v, then cost, then newest, then id, until the job fits with what is free; then
+whoever is not needed is put back, highest v first, then highest cost. A gang preemptor goes member by member to the
+node whose set compares best, then puts back over all. Sets compare by:
+ (a) breaches of soft groups
+ (b) highest victim v, lower is better
+ (c) cost
+ (d) number of victims
+ (e) topology and fragmentation of what the preemptor gets
+ (f) newest submit
+ (g) id
+A set that fails protection or quota yields to the next. Another job's hold is a candidate like a run, at cost 0.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from makeway_policy import placement, protection, quota
+from makeway_policy.model import Group, Job, Member, NodeHealth, Run
+from makeway_policy.priority import class_of, may_take_victims, outranks, preemption_value
+from makeway_policy.rooms import NodeRoom, node_room
+from makeway_policy.rules import Policy, VictimOrder
+from makeway_policy.state import PoolState, is_leaving
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preemptor:
+    """The job that looks for victims, and what it may do: by priority, or by reclaim (rights of its guarantee)."""
+
+    job: Job
+    v: int
+    by_priority: bool
+    by_reclaim: bool
+    overrides: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A run that may be taken, with what ranks it."""
+
+    run: Run
+    cost_gpu_seconds: float
+    grace_seconds: float
+    rule: str
+    key: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A whole placement and who must leave for it; `after` are all runs that must be gone first, victims included."""
+
+    members: tuple[Member, ...]
+    after: frozenset[str]
+    victims: tuple[Candidate, ...]
+    key: tuple[object, ...]
+    cost_gpu_seconds: float
+    longest_grace_seconds: float
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each member."""
+        return tuple(member.node_id for member in self.members)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is asked: the state and policy as they are now, and who asks."""
+
+    state: PoolState
+    policy: Policy
+    now: float
+    preemptor: Preemptor
+
+
+def preemptor_of(state: PoolState, policy: Policy, job: Job, now: float) -> Preemptor:
+    """What the job may do now."""
+    units = quota.needed_units(job, None, state)
+    return Preemptor(
+        job=job,
+        v=preemption_value(job, policy, now),
+        by_priority=may_take_victims(job, policy, now),
+        by_reclaim=policy.preemption
+        and state.team(job.team).guarantee > 0
+        and quota.within_guarantee(state, job, units),
+        overrides=class_of(job, policy).overrides_minimum_run,
+    )
+
+
+def best_plan(question: Question, node_ids: Iterable[str]) -> Plan | None:
+    """The best set over the given nodes; None if no legal set makes the job fit."""
+    preemptor = question.preemptor
+    if not (preemptor.by_priority or preemptor.by_reclaim):
+        return None
+    if preemptor.job.shape.members > 1:
+        return _gang_plan(question, tuple(node_ids))
+    plans = [plan for node_id in node_ids if (plan := _node_plan(question, node_id)) is not None]
+    with_victims = [plan for plan in plans if plan.victims]
+    waiting = [plan for plan in plans if not plan.victims]
+    best = min(with_victims, key=lambda plan: plan.key, default=None)
+    soonest = min(waiting, key=lambda plan: (_leaves_by(question, plan.after), plan.key), default=None)
+    if best is None or soonest is None:
+        return best
+    in_time = _leaves_by(question, soonest.after) <= question.now + best.longest_grace_seconds
+    return soonest if in_time else best
+
+
+def candidate_of(question: Question, run: Run) -> Candidate | None:
+    """The run as a possible victim of the preemptor; None if the rules or its protection forbid it."""
+    rule = rule_for(question, run)
+    if rule is None or protection_from(question, run) is not None:
+        return None
+    state, policy = question.state, question.policy
+    job = state.jobs[run.job_id]
+    hold = protection.is_hold(run)
+    cost = 0.0 if hold else cost_of(job, run, policy, question.now)
+    return Candidate(
+        run=run,
+        cost_gpu_seconds=cost,
+        grace_seconds=0.0 if hold else grace_of(job, policy),
+        rule=rule,
+        key=(run.v, cost, -job.submitted_at, -job.order),
+    )
+
+
+def rule_for(question: Question, run: Run) -> str | None:
+    """By which rule the preemptor may take the run, protection aside: "priority", "reclaim", or None."""
+    preemptor, state = question.preemptor, question.state
+    victim = state.jobs[run.job_id]
+    if victim.job_id == preemptor.job.job_id or is_leaving(run):
+        return None
+    if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
+        return None
+    if preemptor.by_priority and outranks(preemptor.job, preemptor.v, victim, run, question.policy):
+        return "priority"
+    if preemptor.by_reclaim and victim.team != preemptor.job.team:
+        return "reclaim" if run.run_id in quota.borrowed_runs(state, victim.team) else None
+    return None
+
+
+def protection_from(question: Question, run: Run) -> protection.Protection | None:
+    """What protects the run against this preemptor, in the order of checks of `protection`."""
+    state, policy, preemptor = question.state, question.policy, question.preemptor
+    victim = state.jobs[run.job_id]
+    own = protection.of_run(state, policy, run, question.now, overrides=preemptor.overrides)
+    if own is not None and own.guard is protection.Guard.NOT_PREEMPTIBLE:
+        return own
+    if _guaranteed_against(question, run, victim):
+        return protection.Protection(
+            guard=protection.Guard.GUARANTEE,
+            until=None,
+            sentence=f"it is inside the guarantee of team {victim.team}",
+        )
+    if own is not None:
+        return own
+    deadline = preemptor.job.deadline
+    if deadline is not None and question.now + grace_of(victim, policy) > deadline and not protection.is_hold(run):
+        return protection.Protection(
+            guard=protection.Guard.DEADLINE, until=None, sentence="it could only leave after the deadline"
+        )
+    return None
+
+
+def _guaranteed_against(question: Question, run: Run, victim: Job) -> bool:
+    state = question.state
+    if victim.team == question.preemptor.job.team or state.team(victim.team).guarantee == 0:
+        return False
+    return run.run_id not in quota.borrowed_runs(state, victim.team)
+
+
+def cost_of(job: Job, run: Run, policy: Policy, now: float) -> float:
+    """GPU-seconds lost if the run is stopped now: work since the last ack, and the restart, weighted by progress."""
+    since = run.last_ack_at if run.last_ack_at is not None else run.started_at
+    restart = run.restart_seconds or job.restart_seconds or class_of(job, policy).restart_seconds
+    lost = (0.0 if since is None else max(0.0, now - since)) + restart
+    return gpus_of(run) * lost * (1.0 + policy.progress_weight * progress_of(job, run, now))
+
+
+def progress_of(job: Job, run: Run, now: float) -> float:
+    """0 to 1: the acked fraction, else elapsed over time limit, else 0."""
+    if run.progress is not None:
+        return min(1.0, max(0.0, run.progress))
+    if not job.time_limit_seconds or run.started_at is None:
+        return 0.0
+    return min(1.0, (job.used_seconds + now - run.started_at) / job.time_limit_seconds)
+
+
+def grace_of(job: Job, policy: Policy) -> float:
+    """Seconds between the notice and the kill."""
+    rules = class_of(job, policy)
+    grace = job.grace_seconds if job.grace_seconds is not None else rules.grace_seconds
+    return grace if rules.grace_max_seconds is None else min(grace, rules.grace_max_seconds)
+
+
+def gpus_of(run: Run) -> int:
+    """How many GPUs the run is on."""
+    return len({lease.gpu_id for lease in run.leases})
+
+
+def _node_plan(question: Question, node_id: str) -> Plan | None:
+    candidates = _candidates_on(question, (node_id,))
+    patience = question.now + max((each.grace_seconds for each in candidates), default=0.0)
+    for _ in range(3):
+        plan = _fill(question, node_id, candidates, patience)
+        if plan is None or not plan.victims:
+            return plan
+        in_time = question.now + plan.longest_grace_seconds
+        if _leaves_by(question, plan.after - {each.run.run_id for each in plan.victims}) <= in_time:
+            return plan
+        patience = in_time
+    return _fill(question, node_id, candidates, question.now)
+
+
+def _candidates_on(question: Question, node_ids: Sequence[str]) -> list[Candidate]:
+    runs = {run.run_id: run for node_id in node_ids for run in question.state.runs_on_node(node_id)}
+    found = [candidate for run in runs.values() if (candidate := candidate_of(question, run)) is not None]
+    return sorted(found, key=lambda candidate: candidate.key)
+
+
+def _fill(question: Question, node_id: str, candidates: Sequence[Candidate], patience: float) -> Plan | None:
+    taken: list[Candidate] = []
+    for following in (None, *candidates):
+        if following is not None:
+            taken.append(following)
+        if _place(question, (node_id,), taken, patience) is not None:
+            return _spare(question, (node_id,), taken, patience)
+    return None
+
+
+def _spare(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> Plan | None:
+    """Put back whoever is not needed, highest v first, then highest cost; None if the set is not legal."""
+    needed = list(taken)
+    for candidate in sorted(taken, key=lambda each: (-each.run.v, -each.cost_gpu_seconds, each.key[2:])):
+        fewer = [each for each in needed if each is not candidate]
+        if _place(question, nodes, fewer, patience) is not None:
+            needed = fewer
+    fits = _place(question, nodes, needed, patience)
+    if fits is None or not _respects_guarantees(question, needed):
+        return None
+    return _plan(question, fits, needed)
+
+
+def _place(
+    question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[placement.Fit, ...] | None:
+    """The members on their nodes once `taken` have left; None if one does not fit, or a quota or group forbids it."""
+    gone = [each.run.run_id for each in taken]
+    if _group_broken(question, taken) or not _within_quota(question, gone):
+        return None
+    job, state = question.preemptor.job, question.state
+    strategy = class_of(job, question.policy).placement
+    fits: list[placement.Fit] = []
+    for node_id in nodes:
+        room = node_room(state, state.nodes[node_id], gone, [each.member for each in fits])
+        fitted = placement.fit(_patient(question, room, gone, patience), job, question.policy, strategy, later=True)
+        if fitted is None:
+            return None
+        fits.append(fitted)
+    return tuple(fits)
+
+
+def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:
+    """The room without the cards that others leave only after `patience`."""
+    slow = {run_id for run_id in room.leaving if run_id not in gone and _leaves_by(question, (run_id,)) > patience}
+    if not slow:
+        return room
+    return replace(room, cards=tuple(card for card in room.cards if not slow.intersection(card.leaving)))
+
+
+def _leaves_by(question: Question, run_ids: Iterable[str]) -> float:
+    moments = [question.now]
+    for run_id in run_ids:
+        run = question.state.runs[run_id]
+        if run.leaves_by is not None:
+            moments.append(run.leaves_by)
+        elif run.noticed_at is not None:
+            moments.append(run.noticed_at + run.grace_seconds)
+    return max(moments)
+
+
+def _group_broken(question: Question, taken: Sequence[Candidate]) -> bool:
+    return any(
+        group.hard and count > protection.group_room(question.state, group) for group, count in _groups(question, taken)
+    )
+
+
+def _groups(question: Question, taken: Sequence[Candidate]) -> list[tuple[Group, int]]:
+    names = [question.state.jobs[each.run.job_id].group for each in taken if not protection.is_hold(each.run)]
+    known = [name for name in dict.fromkeys(names) if name is not None and name in question.state.groups]
+    return [(question.state.groups[name], names.count(name)) for name in known]
+
+
+def _within_quota(question: Question, gone: Sequence[str]) -> bool:
+    job = question.preemptor.job
+    units = quota.needed_units(job, None, question.state)
+    return quota.refusal_of(question.state, question.policy, job, units, gone) is None
+
+
+def _respects_guarantees(question: Question, taken: Sequence[Candidate]) -> bool:
+    """Whether each victim of another team is still borrowed when the other victims have gone."""
+    state, own_team = question.state, question.preemptor.job.team
+    gone = {each.run.run_id for each in taken}
+    for each in taken:
+        team = state.jobs[each.run.job_id].team
+        if team == own_team or state.team(team).guarantee == 0:
+            continue
+        if each.run.run_id not in quota.borrowed_runs(state, team, gone - {each.run.run_id}):
+            return False
+    return True
+
+
+def _plan(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> Plan:
+    members = tuple(each.member for each in fits)
+    after = frozenset(run_id for each in fits for run_id in each.after)
+    longest = max((each.grace_seconds for each in taken), default=0.0)
+    gpus = sum(len(member.leases) for member in members)
+    cost = sum(each.cost_gpu_seconds for each in taken) + gpus * longest
+    return Plan(
+        members=members,
+        after=after | {each.run.run_id for each in taken},
+        victims=tuple(sorted(taken, key=lambda each: each.key)),
+        key=_set_key(question, members, taken, cost),
+        cost_gpu_seconds=cost,
+        longest_grace_seconds=longest,
+    )
+
+
+def _set_key(
+    question: Question, members: Sequence[Member], taken: Sequence[Candidate], cost: float
+) -> tuple[object, ...]:
+    state, policy = question.state, question.policy
+    breaches = sum(max(0, count - protection.group_room(state, group)) for group, count in _groups(question, taken))
+    highest = float(max((each.run.v for each in taken), default=-1))
+    jobs = [state.jobs[each.run.job_id] for each in taken]
+    oldest = min((job.submitted_at for job in jobs), default=0.0)
+    tail = (
+        len(taken),
+        _scatter(state, members),
+        -oldest,
+        tuple(sorted(-job.order for job in jobs)),
+        _node_key(members),
+    )
+    if policy.victims is VictimOrder.COST_FIRST:
+        return (breaches, cost, highest, *tail)
+    if policy.victims is VictimOrder.WEIGHTED:
+        top = float(max(each.own_value_max for each in policy.classes.values()) or 1)
+        hours = cost / 3600.0
+        weights = policy.victim_weights
+        return (breaches, weights.get("v", 0.0) * highest / top + weights.get("cost", 0.0) * hours, 0.0, *tail)
+    return (breaches, highest, cost, *tail)
+
+
+def _scatter(state: PoolState, members: Sequence[Member]) -> int:
+    """How far apart the cards of each member are; less is better."""
+    total = 0
+    for member in members:
+        indices = [state.gpus[lease.gpu_id].index for lease in member.leases]
+        total += max(indices) - min(indices) if indices else 0
+    return total
+
+
+def _node_key(members: Sequence[Member]) -> tuple[str, ...]:
+    return tuple(member.node_id for member in members)
+
+
+def _gang_plan(question: Question, node_ids: tuple[str, ...]) -> Plan | None:
+    """Member by member to the node whose set compares best, then nobody who is not needed over all."""
+    shape = question.preemptor.job.shape
+    patience = question.now + max((each.grace_seconds for each in _candidates_on(question, node_ids)), default=0.0)
+    taken: list[Candidate] = []
+    nodes: tuple[str, ...] = ()
+    for _ in range(shape.members):
+        options = [
+            option
+            for node_id in node_ids
+            if not (shape.distinct_nodes and node_id in nodes)
+            and (option := _extend(question, (*nodes, node_id), taken, patience)) is not None
+        ]
+        best = min(options, key=lambda option: option[0].key, default=None)
+        if best is None:
+            return None
+        taken = list(best[1])
+        nodes = best[0].nodes
+    plan = _spare(question, nodes, taken, patience)
+    return plan if plan is not None and plan.victims else None
+
+
+def _extend(
+    question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[Plan, list[Candidate]] | None:
+    """The set grown until one more member fits on the last of the nodes."""
+    mine = {each.run.run_id for each in taken}
+    rest = [each for each in _candidates_on(question, nodes[-1:]) if each.run.run_id not in mine]
+    grown = list(taken)
+    for following in (None, *rest):
+        if following is not None:
+            grown.append(following)
+        fits = _place(question, nodes, grown, patience)
+        if fits is not None:
+            return _plan(question, fits, grown), grown
+    return None
