@@ -1,11 +1,11 @@
-"""What facts from nodes do to the state: a run has started, has ended, its job is put back.
+"""What facts from nodes do to the state: a run has started, has saved its state, has ended.
 
 The live scheduler and the simulator apply facts with the same functions, so that what a decision reads means the same.
 """
 
 from dataclasses import replace
 
-from makeway_policy.model import Job, LeaseState, Run, RunState
+from makeway_policy.model import LeaseState, Run, RunState
 from makeway_policy.state import PoolState
 
 
@@ -56,20 +56,14 @@ def acked(state: PoolState, run_id: str, now: float, progress: float | None = No
 def run_released(state: PoolState, run_id: str, now: float) -> tuple[Run, ...]:
     """The run has ended and its GPUs are proven empty: book the time it used, and release it.
 
-    Returns its followers as they are now. The job is not put back; `put_back` does that.
+    Returns its followers as they are now. The job waits again from now on (its stay in the queue goes on if this run
+    never started), so the caller removes or holds it in the same breath if it does not.
     """
     run = state.runs.get(run_id)
     if run is None:
         return ()
     job = state.jobs[run.job_id]
     if run.started_at is not None:
-        state.put_job(replace(job, used_seconds=job.used_seconds + max(0.0, now - run.started_at)))
+        used = job.used_seconds + max(0.0, now - run.started_at)
+        state.put_job(replace(job, used_seconds=used, queued_since=now))
     return state.remove_run(run_id, now)
-
-
-def put_back(state: PoolState, job_id: str, now: float) -> Job:
-    """The job waits again: its stay in the queue starts anew if its last run had started."""
-    job = state.jobs[job_id]
-    changed = replace(job, queued_since=now, refusal=None)
-    state.put_job(changed)
-    return changed

@@ -7,9 +7,6 @@ follows from it (queue value, protection, free room) is computed by the modules 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Mode(StrEnum):
@@ -122,7 +119,7 @@ class Refusal:
 
     reason: Reason
     sentence: str
-    detail: Mapping[str, str] = _NOTHING
+    detail: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,7 +208,7 @@ class Node:
     pool: str = "default"
     health: NodeHealth = NodeHealth.READY
     cordoned: bool = False
-    labels: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = field(default_factory=dict)
     cpus: float = 0.0
     memory_mib: int = 0
 
