@@ -52,7 +52,7 @@ class RunView(ApiModel):
     node: str
     gpus: tuple[str, ...] = ()
     gpu_indexes: tuple[int, ...] = ()
-    trigger: str = "arrival"
+    trigger: str = Field(default="free", description="free, or what made the preemption happen.")
     planned_at: datetime
     started_at: datetime | None = None
     noticed_at: datetime | None = None

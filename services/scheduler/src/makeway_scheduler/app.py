@@ -1,5 +1,7 @@
 """The composition root of the scheduler."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import asyncpg

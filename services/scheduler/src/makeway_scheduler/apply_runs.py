@@ -16,7 +16,7 @@ from makeway_schemas.facts import (
 from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, StopCause
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.ledger import JobRecord, Ledger, RunRecord
+from makeway_scheduler.ledger import NO_VICTIMS, JobRecord, Ledger, RunRecord
 
 _STOPPED: Final = {
     StopCause.CANCEL: EndCause.CANCELLED,
@@ -64,8 +64,8 @@ def note_started(ledger: Ledger, run: RunRecord, started_at: float, now: float, 
 
 
 def _tell_started(ledger: Ledger, job: JobRecord, run: RunRecord, now: float) -> None:
-    for victim_run in sorted(run.after):
-        _note_preemption(ledger, victim_run, bound_at=run.started_at)
+    if run.trigger != NO_VICTIMS:
+        ledger.batch.bound.append({"preemptor_run": run.run_id, "bound_at": run.started_at})
     before = job.state
     job_moves.follow(ledger, job.job_id, now)
     job = ledger.jobs[job.job_id]

@@ -198,7 +198,7 @@ class Cycle:
             self._ledger.state.put_team(team)
         for node_id in silent:
             apply_nodes.apply_silence(self._ledger, node_id, now)
-        synchronise(self._ledger)
+        synchronise(self._ledger, now)
 
     def _choose(self, now: float) -> tuple[float | None, float | None]:
         """Decide and write the choices into the ledger. Returns when to wake, and when to decide again."""
@@ -209,7 +209,7 @@ class Cycle:
         for choice in decisions.choices:
             meters.CHOICES.labels(type(choice).__name__.lower()).inc()
             enact(self._ledger, choice, now)
-        synchronise(self._ledger)
+        synchronise(self._ledger, now)
         return decisions.next_wake, None
 
     async def _commit(self, *, skip_locked: bool) -> None:
@@ -347,7 +347,7 @@ class Cycle:
         self._ledger.begin()
         try:
             change()
-            synchronise(self._ledger)
+            synchronise(self._ledger, self.now)
             await self._commit(skip_locked=True)
         except BaseException:
             self._ledger.rollback()

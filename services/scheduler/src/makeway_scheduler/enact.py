@@ -17,7 +17,7 @@ from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, Sto
 
 from makeway_scheduler import job_moves
 from makeway_scheduler.apply_jobs import drop_pending
-from makeway_scheduler.ledger import Ledger, RunRecord
+from makeway_scheduler.ledger import NO_VICTIMS, Ledger, RunRecord
 from makeway_scheduler.policy_values import lease_records
 from makeway_scheduler.stops import stop_run
 
@@ -64,7 +64,7 @@ def enact(ledger: Ledger, choice: Choice, now: float) -> None:
 
 
 def _start(ledger: Ledger, choice: policy_choices.Start, now: float) -> None:
-    run = _add_run(ledger, choice.run, "arrival", now)
+    run = _add_run(ledger, choice.run, NO_VICTIMS, now)
     where = f"{len(run.placement)} GPU(s) of {run.node_id}"
     if run.after:
         sentence = f"follows {', '.join(sorted(run.after))} on {where}, which leave anyway"
@@ -156,7 +156,8 @@ def _withdraw(ledger: Ledger, choice: policy_choices.Withdraw, now: float) -> No
         drop_pending(ledger, run, now)
         job_moves.requeue(ledger, ledger.jobs[job.job_id], now, cause=EndCause.NEVER_STARTED)
     else:
-        stop_run(ledger, run, StopCause.PREEMPT, job_moves.grace_of(ledger, job), now)
+        ledger.runs.put(run.run_id, replace(run, withdrawing=True, moves_to=choice.to))
+        stop_run(ledger, ledger.runs[run.run_id], StopCause.PREEMPT, job_moves.grace_of(ledger, job), now)
     _decide(ledger, job.job_id, now, choice="withdraw", reason=f"its hold ends: {choice.cause.value}")
 
 

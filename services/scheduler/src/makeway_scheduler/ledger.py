@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makeway_policy.model import Shape, Team
+from makeway_policy.model import Member, Shape, Team
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 from makeway_schemas.job_spec import JobSpec
@@ -18,6 +18,8 @@ from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, St
 from makeway_scheduler.journal import Table
 
 ENDED_JOBS_KEPT: Final = 100_000
+NO_VICTIMS: Final = "free"
+"""The trigger of a run that needed no victims."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +96,7 @@ class RunRecord:
     cpus: float = 0.0
     memory_mib: int = 0
     after: frozenset[str] = frozenset()
-    trigger: str = "arrival"
+    trigger: str = NO_VICTIMS
     restart_seconds: float | None = None
     promoted: bool = False
     after_preemption: bool = False
@@ -125,6 +127,8 @@ class RunRecord:
     message: str = ""
     traceparent: str | None = None
     stored: bool = False
+    moves_to: tuple[Member, ...] = ()
+    """What the policy keeps for the job elsewhere while this run is withdrawn; not stored: it is decided again."""
 
     @property
     def ended(self) -> bool:
@@ -205,6 +209,7 @@ class Batch:
     decisions: list[dict[str, Any]] = field(default_factory=list)
     new_preemptions: list[dict[str, Any]] = field(default_factory=list)
     preemptions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bound: list[dict[str, Any]] = field(default_factory=list)
     applied_commands: dict[int, str] = field(default_factory=dict)
     plans_for: set[str] = field(default_factory=set)
     ended_jobs: dict[str, int] = field(default_factory=dict)

@@ -164,7 +164,7 @@ class Owner:
 
     async def _sweep_events(self, outlet: Outlet) -> None:
         rows = [row for row in await self._store.unpublished_events() if not outlet.waiting(row["event_id"])]
-        outlet.put_events([(row["event_id"], _event(row)) for row in rows])
+        outlet.put_events([(row["event_id"], _event(dict(row))) for row in rows])
         published = outlet.published()
         if published:
             await self._store.mark_published(published)

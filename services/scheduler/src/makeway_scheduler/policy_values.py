@@ -29,6 +29,7 @@ _NODE_HEALTH: Final = {
     NodeState.UNKNOWN: NodeHealth.UNKNOWN,
     NodeState.DEAD: NodeHealth.DEAD,
 }
+_REASONS: Final = frozenset(reason.value for reason in Reason)
 _RUN_STATES: Final[Mapping[RunState, PolicyRunState]] = {
     state: PolicyRunState(state.lower()) for state in RunState if state is not RunState.RELEASED
 }
@@ -47,7 +48,7 @@ def job_value(job: JobRecord) -> Job:
     spec = job.spec
     mode = spec.preemption.mode
     refusal = None
-    if job.reason_code in Reason:
+    if job.reason_code in _REASONS:
         refusal = Refusal(reason=Reason(job.reason_code), sentence=job.reason, detail=job.reason_detail)
     return Job(
         job_id=job.job_id,
@@ -113,6 +114,7 @@ def run_value(run: RunRecord) -> Run:
         promoted=run.promoted,
         after_preemption=run.after_preemption,
         withdrawing=run.withdrawing,
+        moves_to=run.moves_to,
     )
 
 
@@ -155,7 +157,7 @@ def lease_records(run: Run) -> tuple[LeaseRecord, ...]:
     return tuple(LeaseRecord(gpu_id=lease.gpu_id, vram_mib=lease.vram_mib, slots=lease.slots) for lease in run.leases)
 
 
-def synchronise(ledger: Ledger) -> None:
+def synchronise(ledger: Ledger, now: float) -> None:
     """Bring the policy's state up to the records touched in this batch. Doing it twice changes nothing."""
     state = ledger.state
     for node_id in ledger.nodes.touched():
@@ -171,7 +173,7 @@ def synchronise(ledger: Ledger) -> None:
     for run_id in ledger.runs.touched():
         run = ledger.runs.get(run_id)
         if (run is None or run.released) and run_id in state.runs:
-            state.remove_run(run_id)
+            state.remove_run(run_id, now)
     for job_id in ledger.jobs.touched():
         job = ledger.jobs.get(job_id)
         if job is not None and not _is_over(ledger, job):

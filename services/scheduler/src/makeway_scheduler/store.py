@@ -1,5 +1,7 @@
 """The scheduler's statements on Postgres: load the pool, commit a batch, find what nobody told."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +77,7 @@ class Store:
         for team in await self.load_teams():
             ledger.state.put_team(team)
         ledger.order_floor = int(floor["floor"])
-        synchronise(ledger)
+        synchronise(ledger, await self.clock())
         ledger.commit()
 
     async def load_teams(self) -> list[Team]:

@@ -57,6 +57,7 @@ def collect(ledger: Ledger, published: Iterable[int]) -> Writes:
         **_runs(ledger),
         "new_preemptions": ledger.batch.new_preemptions,
         "preemptions": list(ledger.batch.preemptions.values()),
+        "bound": ledger.batch.bound,
         "decisions": ledger.batch.decisions,
         "plans": [
             {"node_id": node.node_id, "number": node.plan_number, "session": node.plan_session}

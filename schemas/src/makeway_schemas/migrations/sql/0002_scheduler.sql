@@ -138,7 +138,7 @@ CREATE TABLE runs (
     cpus        double precision NOT NULL DEFAULT 0,
     memory_mib  bigint NOT NULL DEFAULT 0,
     after_runs  text[] NOT NULL DEFAULT '{}',
-    trigger     text NOT NULL DEFAULT 'arrival',
+    trigger     text NOT NULL DEFAULT 'free',
     restart_seconds double precision,
     promoted    boolean NOT NULL DEFAULT false,
     after_preemption boolean NOT NULL DEFAULT false,

@@ -184,6 +184,11 @@ BEGIN
             resumed_at double precision, resumed_step bigint, load_seconds double precision, lost_gpu_seconds double precision, void boolean)
         WHERE p.victim_run = w.victim_run;
     END IF;
+    IF p_writes ? 'bound' THEN
+        UPDATE preemptions AS p SET bound_at = to_timestamp(w.bound_at)
+        FROM jsonb_to_recordset(p_writes -> 'bound') AS w (preemptor_run text, bound_at double precision)
+        WHERE p.preemptor_run = w.preemptor_run AND p.bound_at IS NULL;
+    END IF;
     IF p_writes ? 'decisions' THEN
         INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason, detail)
         SELECT p_pool, w.job_id, p_epoch, to_timestamp(w.decided_at), w.choice, w.reason_code, w.reason, w.detail
