@@ -2,7 +2,8 @@
 
 One pass, in this order:
  1. bring the indices up to date with what changed and what the time has made due
- 2. settle the runs that are decided but not started: leases granted, holds expired or lost (`holds`)
+ 2. give runs the v of their job's base where that has changed; settle the runs that are decided but not started:
+    leases granted, holds expired or lost (`holds`)
  3. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
     a holder whose GPUs are not empty yet is looked at in its place, and moves if free GPUs suffice
  4. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
@@ -48,6 +49,7 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
     index.sync(now)
     choices: list[Choice] = []
     while True:
+        _revalue(index, now)
         choices.extend(holds.settle(index, now))
         index.sync(now)
         following = index.next_ready()
@@ -60,6 +62,19 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
     choices.extend(_tell_fresh(index))
     index.sync(now)
     return Decisions(choices=tuple(choices), next_wake=index.next_wake())
+
+
+def _revalue(index: Index, now: float) -> None:
+    """A changed base changes the v of the job's hold and run at once."""
+    state = index.state
+    due = sorted(index.revalue)
+    index.revalue.clear()
+    for run_id in due:
+        run = state.runs.get(run_id)
+        if run is not None:
+            state.put_run(replace(run, v=index.worth_of(state.jobs[run.job_id], run)))
+    if due:
+        index.sync(now)
 
 
 def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from makeway_policy import capacity, placement, priority, protection, quota
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
-from makeway_policy.queue import Bucket, WaitingQueue
+from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.rooms import NodeRoom, node_room, takes_placements
 from makeway_policy.rules import Order, Policy
 from makeway_policy.state import Changes, PoolState, is_leaving
@@ -27,9 +27,9 @@ class Index:
         self.queue = WaitingQueue()
         self.rooms: dict[str, NodeRoom] = {}
         self.free: dict[tuple[object, ...], FreeNodes] = {}
-        self.holds: dict[str, None] = {}
+        self.holds: dict[str, str] = {}
         self.unsettled: set[str] = set()
-        self.overdue: set[str] = set()
+        self.revalue: set[str] = set()
         self.fresh: dict[str, None] = {}
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._ready: list[tuple[tuple[float, ...], int, Bucket | str]] = []
@@ -108,12 +108,16 @@ class Index:
             bucket.blocked = None
             self._push(bucket, self.order_of(bucket))
 
-    def order_of(self, bucket: Bucket) -> tuple[float, ...]:
-        """The place of a bucket's first job in the queue, as a key."""
-        negative_q, submitted_at, order, _ = bucket.entries[0]
+    def order_of(self, bucket: Bucket, entry: Entry | None = None) -> tuple[float, ...]:
+        """The place in the queue of a bucket's first job (or of another of its entries), as a key."""
+        negative_q, submitted_at, order, _ = entry or bucket.entries[0]
         if self.policy.order is not Order.FAIR or bucket.capped:
             return (negative_q, 0, 0.0, 0.0, submitted_at, order)
         return (negative_q, 1, *quota.fair_share_key(self.state, bucket.team), submitted_at, order)
+
+    def worth_of(self, job: Job, run: Run) -> int:
+        """The v of a decided run: the job's base as it is now, and Δ if an aged job won it."""
+        return priority.base(job, self.policy) + (self.policy.delta if run.promoted else 0)
 
     def next_wake(self) -> float | None:
         """When time alone changes something next."""
@@ -170,7 +174,7 @@ class Index:
         runs = self.state.runs_on_node(node_id)
         moments = [protection.protection_changes_at(self.state, self.policy, run, now) for run in runs]
         self.set_timer("node", node_id, min((at for at in moments if at is not None), default=None))
-        self.unsettled.update(run.run_id for run in runs if run.run_id in self.holds)
+        self.unsettled.update(run.run_id for run in runs if run.job_id in self.holds)
 
     def _free_cards(self, room: NodeRoom, shape: Shape) -> int:
         if not takes_placements(room.node):
@@ -182,6 +186,9 @@ class Index:
     def _refresh_job(self, job_id: str, now: float) -> None:
         job = self.state.jobs.get(job_id)
         run = self.state.run_of(job_id)
+        held = self.holds.pop(job_id, None)
+        if held is not None:
+            self.set_timer("hold", held, None)
         if job is None or run is not None or job.held:
             self._leave_queue(job_id)
         if job is not None and run is not None:
@@ -190,15 +197,11 @@ class Index:
             self._refresh_waiting(job, now)
 
     def _refresh_run(self, job: Job, run: Run) -> None:
-        worth = priority.base(job, self.policy) + (self.policy.delta if run.promoted else 0)
-        if worth != run.v:
-            self.state.put_run(protection.revalued(run, worth))
+        if self.worth_of(job, run) != run.v:
+            self.revalue.add(run.run_id)
         if run.state in (RunState.PLANNED, RunState.STARTING) and run.started_at is None and not is_leaving(run):
-            self.holds[run.run_id] = None
+            self.holds[job.job_id] = run.run_id
             self.unsettled.add(run.run_id)
-        else:
-            self.holds.pop(run.run_id, None)
-            self.set_timer("hold", run.run_id, None)
 
     def _refresh_waiting(self, job: Job, now: float) -> None:
         moments = [priority.next_step_at(job, self.policy, now)]
@@ -228,7 +231,7 @@ class Index:
             if bucket.blocked is not None and self._concerns(bucket, changes):
                 self.judge_again(bucket)
         if self.policy.move_holds and changes.nodes:
-            for run_id in self.holds:
+            for run_id in self.holds.values():
                 run = self.state.runs[run_id]
                 if run.after:
                     self._push(run_id, self._order_of_job(self.state.jobs[run.job_id], now))

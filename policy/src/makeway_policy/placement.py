@@ -84,7 +84,7 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
         return None
     shape = job.shape
     cards = [
-        card for card in room.cards if card.gpu.gpu_id not in job.avoid_gpus and _takes(card, shape, policy, later)
+        card for card in room.cards if card.gpu.gpu_id not in job.avoid_gpus and takes(card, shape, policy, later=later)
     ]
     chosen = _choose(cards, shape, strategy, later)
     if chosen is None:
@@ -95,7 +95,7 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
         return None
     after: set[str] = set()
     for card in chosen:
-        if later and not _takes(card, shape, policy, False):
+        if later and not takes(card, shape, policy, later=False):
             after.update(card.leaving)
     if later and (cpus > room.cpus_now + 1e-9 or memory_mib > room.memory_now):
         after.update(room.leaving)
@@ -106,7 +106,7 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
 
 def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:
     """How many cards of the node could serve one GPU of the shape."""
-    return sum(1 for card in room.cards if _takes(card, shape, policy, later))
+    return sum(1 for card in room.cards if takes(card, shape, policy, later=later))
 
 
 def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
@@ -117,7 +117,8 @@ def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
     return cpus, memory
 
 
-def _takes(card: CardRoom, shape: Shape, policy: Policy, later: bool) -> bool:
+def takes(card: CardRoom, shape: Shape, policy: Policy, *, later: bool) -> bool:
+    """Whether the card could serve one GPU of the shape, now or once what is leaving has left."""
     if not suits(card.gpu, shape, policy):
         return False
     vram, slots, kinds = (

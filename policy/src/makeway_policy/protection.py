@@ -13,7 +13,7 @@ A hold (a run that follows others) has nothing to lose: only check 2 protects it
 Judged at decision time, so nothing here is remembered; `until` is when the answer changes by time alone.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from makeway_policy.model import Group, Job, LeaseState, Run, RunState
@@ -94,11 +94,6 @@ def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float
         else run.started_at + job.exempt_after_seconds,
     ]
     return min((at for at in moments if at is not None and at > now), default=None)
-
-
-def revalued(run: Run, v: int) -> Run:
-    """The run with the preemption value that its job's base has now."""
-    return replace(run, v=v)
 
 
 def group_room(state: PoolState, group: Group) -> int:

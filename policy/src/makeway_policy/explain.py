@@ -1,0 +1,231 @@
+"""Why a job is where it is: computed from the same indices and checks that decide.
+
+`explain` is for a job in the pool; `what_if` for one that is not submitted yet.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from makeway_policy import judge, placement, priority, protection, quota, victims
+from makeway_policy.index import Index
+from makeway_policy.model import GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
+from makeway_policy.queue import Bucket, Entry, bucket_key
+from makeway_policy.rooms import NodeRoom
+from makeway_policy.rules import Order, Policy
+from makeway_policy.state import PoolState, is_leaving
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PossibleVictim:
+    """A run in the way. `rule` is by which it could be taken (None: it ranks too high); `protection` forbids it."""
+
+    run_id: str
+    job_id: str
+    v: int
+    rule: str | None
+    protection: protection.Protection | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """Everything there is to say about why a job waits.
+
+    `place` is 1 for the first in the queue, None if the job does not wait in it; `ahead` names the first few before it.
+    `gpus` counts the pool's GPUs by the first check that they fail ("free" for those that fail none). `would_help` are
+    sentences: what would change the answer. `wakes_at` is the next moment at which time alone could.
+    """
+
+    job_id: str
+    q: int
+    v: int
+    place: int | None
+    ahead: tuple[str, ...]
+    refusal: Refusal | None
+    gpus: Mapping[str, int]
+    possible_victims: tuple[PossibleVictim, ...]
+    would_help: tuple[str, ...]
+    wakes_at: float | None
+
+
+def explain(state: PoolState, policy: Policy, job_id: str, now: float) -> Explanation | None:
+    """Explain a job of the pool; None for one that the pool does not know. Changes nothing."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return None
+    index = Index.of(state, policy)
+    index.sync(now)
+    return _explain(index, job, now)
+
+
+def what_if(state: PoolState, policy: Policy, job: Job, now: float) -> Explanation:
+    """What would be decided for a job that is not in the pool, if it were submitted now. Changes nothing."""
+    index = Index.of(state, policy)
+    index.sync(now)
+    return _explain(index, job, now)
+
+
+def _explain(index: Index, job: Job, now: float) -> Explanation:
+    run = index.state.run_of(job.job_id)
+    refusal = _refusal(index, job, now) if run is None else None
+    around = _possible_victims(index, job, now) if run is None else ()
+    entry = _entry(index, job, now)
+    return Explanation(
+        job_id=job.job_id,
+        q=priority.queue_value(job, index.policy, now)[0],
+        v=priority.preemption_value(job, index.policy, now),
+        place=None if entry is None else 1 + _count_ahead(index, entry),
+        ahead=() if entry is None else _first_ahead(index, entry),
+        refusal=refusal,
+        gpus=_gpus(index, job),
+        possible_victims=around[:_SHOWN],
+        would_help=_would_help(index, job, refusal, around, now),
+        wakes_at=_wakes_at(index, job, around, now),
+    )
+
+
+def _refusal(index: Index, job: Job, now: float) -> Refusal | None:
+    if job.held:
+        return Refusal(reason=Reason.HELD, sentence="it is held: a person or a changed fact has to let it go on")
+    if job.begin_at is not None and job.begin_at > now:
+        return Refusal(reason=Reason.NOT_YET, sentence=f"it may begin in {job.begin_at - now:.0f} s")
+    verdict = judge.judge(index, job, now)
+    return verdict if isinstance(verdict, Refusal) else None
+
+
+_Place = tuple[Bucket, Entry, str]
+
+
+def _entry(index: Index, job: Job, now: float) -> _Place | None:
+    """Where the job is in the queue, or would be."""
+    found = index.queue.place.get(job.job_id)
+    if found is not None:
+        return (*found, job.team)
+    if job.job_id in index.state.jobs:
+        return None
+    q, capped = priority.queue_value(job, index.policy, now)
+    bucket = Bucket(key=bucket_key(job, index.policy, now), team=job.team, capped=capped)
+    return bucket, (-q, job.submitted_at, job.order, job.job_id), job.team
+
+
+def _count_ahead(index: Index, place: _Place) -> int:
+    mine, entry, _ = place
+    return sum(_ahead_in(index, bucket, mine, entry) for bucket in index.queue.buckets.values())
+
+
+def _ahead_in(index: Index, bucket: Bucket, mine: Bucket, entry: Entry) -> int:
+    """How many entries of a bucket come before `entry`; ties of q between teams are ordered by fair share."""
+    if index.policy.order is Order.FAIR and bucket.team != mine.team:
+        theirs = (0, 0.0, 0.0) if bucket.capped else (1, *quota.fair_share_key(index.state, bucket.team))
+        ours = (0, 0.0, 0.0) if mine.capped else (1, *quota.fair_share_key(index.state, mine.team))
+        if theirs != ours:
+            bound = (entry[0] + (1 if theirs < ours else 0), float("-inf"), 0, "")
+            return bisect_left(bucket.entries, bound)
+    return bisect_left(bucket.entries, entry)
+
+
+def _first_ahead(index: Index, place: _Place) -> tuple[str, ...]:
+    def keyed(bucket: Bucket) -> Iterator[tuple[tuple[float, ...], str]]:
+        for entry in bucket.entries[: _ahead_in(index, bucket, place[0], place[1])]:
+            yield index.order_of(bucket, entry), entry[3]
+
+    merged = heapq.merge(*(keyed(bucket) for bucket in index.queue.buckets.values()))
+    return tuple(job_id for _, job_id in islice(merged, _SHOWN))
+
+
+def _gpus(index: Index, job: Job) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for node_id in index.rooms:
+        counts.update(_gpus_of_node(index, job, node_id))
+    return dict(sorted(counts.items()))
+
+
+def _gpus_of_node(index: Index, job: Job, node_id: str) -> Counter[str]:
+    state = index.state
+    node = state.nodes[node_id]
+    gpus = [gpu for gpu in state.gpus_of_node(node_id) if not gpu.in_mig_mode]
+    if node.health is not NodeHealth.READY:
+        return Counter({f"node {node.health}": len(gpus)})
+    if node.cordoned:
+        return Counter({"node cordoned": len(gpus)})
+    if not placement.node_allows(node, job):
+        return Counter({"node not asked for": len(gpus)})
+    counts: Counter[str] = Counter()
+    rooms = {card.gpu.gpu_id: card for card in index.room(node_id).cards}
+    for gpu in gpus:
+        if not placement.suits(gpu, job.shape, index.policy):
+            counts["wrong type, profile or size"] += 1
+        elif gpu.health is not GpuHealth.AVAILABLE:
+            counts[str(gpu.health)] += 1
+        elif gpu.gpu_id in job.avoid_gpus:
+            counts["avoided after a loss"] += 1
+        else:
+            counts[_card_word(index, job, index.room(node_id), rooms[gpu.gpu_id].gpu.gpu_id)] += 1
+    return counts
+
+
+def _card_word(index: Index, job: Job, room: NodeRoom, gpu_id: str) -> str:
+    card = next(each for each in room.cards if each.gpu.gpu_id == gpu_id)
+    if placement.takes(card, job.shape, index.policy, later=False):
+        return "free"
+    if placement.takes(card, job.shape, index.policy, later=True):
+        return "being freed"
+    runs = index.state.runs_on_gpu(gpu_id)
+    if all(protection.is_hold(run) or is_leaving(run) for run in runs):
+        return "held for another job"
+    return "in use" if placement.kind_of(job.shape) is LeaseKind.WHOLE else "too full, or in use by another kind"
+
+
+def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVictim, ...]:
+    state, policy = index.state, index.policy
+    preemptor = victims.preemptor_of(state, policy, job, now)
+    question = victims.Question(state=state, policy=policy, now=now, preemptor=preemptor)
+    found: dict[str, Run] = {}
+    for node_id in index.nodes_for_victims(job):
+        if any(placement.suits(gpu, job.shape, policy) for gpu in state.gpus_of_node(node_id)):
+            found.update((run.run_id, run) for run in state.runs_on_node(node_id) if not is_leaving(run))
+    listed = [
+        PossibleVictim(
+            run_id=run.run_id,
+            job_id=run.job_id,
+            v=run.v,
+            rule=victims.rule_for(question, run),
+            protection=victims.protection_from(question, run),
+        )
+        for run in found.values()
+    ]
+    return tuple(sorted(listed, key=lambda each: (each.rule is None, each.v, each.run_id)))
+
+
+def _would_help(
+    index: Index, job: Job, refusal: Refusal | None, around: tuple[PossibleVictim, ...], now: float
+) -> tuple[str, ...]:
+    if refusal is None:
+        return ()
+    if refusal.reason in (Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE):
+        return (f"a higher limit for team {job.team}, or the end of one of its runs",)
+    if refusal.reason is Reason.NEVER_FITS:
+        return ("a node that has what the job asks for",)
+    sentences = []
+    unguarded = [each.v for each in around if each.rule is None and each.protection is None]
+    if unguarded and priority.may_take_victims(job, index.policy, now):
+        sentences.append(f"a priority of at least {min(unguarded) + index.policy.delta}")
+    ends = [each.protection.until for each in around if each.rule and each.protection and each.protection.until]
+    if ends:
+        sentences.append(f"time: the first protection of a run that it could take ends in {min(ends) - now:.0f} s")
+    elif not priority.may_take_victims(replace(job, promoted=False), index.policy, now):
+        sentences.append("time: once aged, the job may take victims, where its class ever may")
+    sentences.append("the end of runs on suitable GPUs, or another node with such GPUs")
+    return tuple(sentences)
+
+
+def _wakes_at(index: Index, job: Job, around: tuple[PossibleVictim, ...], now: float) -> float | None:
+    moments = [priority.next_step_at(job, index.policy, now), job.begin_at]
+    moments.append(job.no_victims_until)
+    moments.extend(each.protection.until for each in around if each.rule and each.protection)
+    return min((at for at in moments if at is not None and at > now), default=None)
