@@ -100,7 +100,8 @@ def best_plan(question: Question, node_ids: Iterable[str]) -> Plan | None:
     best = min(with_victims, key=lambda plan: plan.key, default=None)
     soonest = min(waiting, key=lambda plan: (_leaves_by(question, plan.after), plan.key), default=None)
     if best is None or soonest is None:
-        return best
+        # Without victims to take, what drains without a holder is kept for the first that may preempt.
+        return best or soonest
     in_time = _leaves_by(question, soonest.after) <= question.now + best.longest_grace_seconds
     return soonest if in_time else best
 
