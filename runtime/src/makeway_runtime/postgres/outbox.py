@@ -60,13 +60,22 @@ Delete = Callable[[Connection, Sequence[int]], Awaitable[Any]]
 """(connection, ids): deletes those rows; ids that are gone already are fine."""
 
 
+def one_message_a_row(rows: Sequence[OutboxRow]) -> Sequence[Outgoing]:
+    """Returns a message for each row, with the row's trace carried on."""
+    return [_message(row) for row in rows]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxStore:
-    """The service's own statements on its own table. `shard` names the rows that one sweeper looks after."""
+    """The service's own statements on its own table. `shard` names the rows that one sweeper looks after.
+
+    `compose` makes messages of all rows that wait, in their order: a service may put many rows into one message.
+    """
 
     shard: str
     fetch_older_than: FetchOlderThan
     delete: Delete
+    compose: Callable[[Sequence[OutboxRow]], Sequence[Outgoing]] = one_message_a_row
 
 
 class Outbox:
@@ -140,7 +149,7 @@ class Outbox:
             metrics.OUTBOX_PENDING.set(len(self._queue))
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
-        await self._publisher.publish([_message(row) for row in rows])
+        await self._publisher.publish(self._store.compose(rows))
         self._acknowledged.update(dict.fromkeys(row.id for row in rows))
 
     async def _sweep_for_ever(self) -> None:
