@@ -185,7 +185,7 @@ class HealthServer:
             return _response(HTTPStatus.BAD_REQUEST, "text/plain", b"GET /healthz or /metrics\n")
         path = request[1].split(b"?")[0]
         if path == b"/metrics":
-            return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, metrics.page())
+            return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, await metrics.page())
         if path != b"/healthz":
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"GET /healthz or /metrics\n")
         answers = await ask(self._checks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,6 +31,16 @@ LOOP_LAG_SECONDS = Gauge(
 )
 
 
-def page() -> bytes:
+_REFRESHERS: Final[list[Callable[[], Awaitable[None]]]] = []
+
+
+def refresh_before_page(refresh: Callable[[], Awaitable[None]]) -> None:
+    """Has `refresh` awaited before each page, for series that are read from elsewhere only when somebody asks."""
+    _REFRESHERS.append(refresh)
+
+
+async def page() -> bytes:
     """Returns what /metrics answers."""
+    for refresh in _REFRESHERS:
+        await refresh()
     return generate_latest(REGISTRY)

@@ -73,6 +73,8 @@ class StreamReader:
         self._delivery = delivery
         self._answer_ms = 0
         self._answered_at: float | None = None
+        self.busy_since: float | None = None
+        """time.monotonic() since when the handler has had the present batch; None between batches."""
         self._subscriber = broker.subscriber(
             options.topic,
             group_id=options.group,
@@ -104,7 +106,11 @@ class StreamReader:
 
     async def _consume(self, message: KafkaMessage) -> None:
         records: Sequence[Record] = message.raw_message
-        await self._delivery.deliver(records)
+        self.busy_since = time.monotonic()
+        try:
+            await self._delivery.deliver(records)
+        finally:
+            self.busy_since = None
 
 
 async def _parse(records: tuple[Any, ...], original: Callable[[Any], Awaitable[Any]]) -> Any:

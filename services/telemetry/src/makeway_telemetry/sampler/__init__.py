@@ -1,0 +1,1 @@
+"""The sampler: one a node. Start at `app.Sampler`."""
