@@ -166,9 +166,9 @@ def ensure_secrets(folder: ClusterFolder, node_names: tuple[str, ...]) -> Cluste
     made = ClusterSecrets(
         postgres_password=content.get("postgres_password") or _new_secret(),
         kafka_password=content.get("kafka_password") or _new_secret(),
-        admin_token=content.get("admin_token") or _new_secret(),
+        admin_token=content.get("admin_token") or _new_token(),
         role_passwords={role: roles.get(role) or _new_secret() for role in DATABASE_ROLES},
-        node_tokens=nodes | {name: nodes.get(name) or _new_secret() for name in node_names},
+        node_tokens=nodes | {name: nodes.get(name) or _new_token() for name in node_names},
     )
     if asdict(made) != content:
         write_private(folder.secrets_file, json.dumps(asdict(made), indent=2) + "\n")
@@ -178,6 +178,11 @@ def ensure_secrets(folder: ClusterFolder, node_names: tuple[str, ...]) -> Cluste
 def _new_secret() -> str:
     """43 characters that need no quoting anywhere."""
     return secrets.token_urlsafe(32)
+
+
+def _new_token() -> str:
+    """A bearer token as the API knows them: `mw_<token id>_<secret>`."""
+    return f"mw_{secrets.token_hex(6)}_{_new_secret()}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -6,8 +6,9 @@ What a service is told, all by environment variables with the prefix MAKEWAY_:
   writes the port it took; `GET /healthz` on loopback answers 200 or 503), KAFKA_BOOTSTRAP, KAFKA_USERNAME,
   KAFKA_PASSWORD;
 - those with a database: POSTGRES_DSN with their own role;
-- admission: HTTP_PORT, BOOTSTRAP_TOKEN (an admin's), BOOTSTRAP_NODE_TOKENS (JSON: node name to token);
-- executor and sampler: NODE_NAME, NODE_TOKEN, ADMISSION_URL, SIMULATE where the cards are simulated.
+- admission: HTTP_PORT, BOOTSTRAP_TOKEN (an admin's), NODE_TOKENS (JSON: node name to token);
+- executor and sampler: NODE_NAME and NODE_ID, SIMULATE where the cards are simulated; the executor also NODE_TOKEN and
+  ADMISSION_URL. Those of one node share a state and a runtime folder.
 
 Signals: SIGTERM means "end soon, leave what must go on": an executor leaves its runs alive. SIGUSR1 to an executor
 means "notice all runs, kill them when the grace is over, write their ends as stopped by us, then exit with 0"; the
@@ -85,7 +86,7 @@ def service_specs(
     admission = {
         "HTTP_PORT": str(settings.http_port),
         "BOOTSTRAP_TOKEN": secrets.admin_token,
-        "BOOTSTRAP_NODE_TOKENS": json.dumps(secrets.node_tokens),
+        "NODE_TOKENS": json.dumps(secrets.node_tokens),
     }
     specs = [
         build.with_database("admission", StopOrder.ADMISSION, ("makeway_admission",), admission),
@@ -93,8 +94,9 @@ def service_specs(
         build.with_database("telemetry", StopOrder.TELEMETRY, ("makeway_telemetry", "collector"), {}),
     ]
     for node in settings.node_names:
-        specs.append(build.on_node("executor", StopOrder.EXECUTOR, ("makeway_executor",), node))
-        specs.append(build.on_node("sampler", StopOrder.TELEMETRY, ("makeway_telemetry", "sampler"), node))
+        of_executor = {"NODE_TOKEN": secrets.node_tokens[node], "ADMISSION_URL": settings.url}
+        specs.append(build.on_node("executor", StopOrder.EXECUTOR, ("makeway_executor",), node, of_executor))
+        specs.append(build.on_node("sampler", StopOrder.TELEMETRY, ("makeway_telemetry", "sampler"), node, {}))
     return specs
 
 
@@ -113,17 +115,19 @@ class _Builder:
         state_folder = private_folder(self.folder.root / name)
         return self._service(name, order, module, {"POSTGRES_DSN": dsn, "STATE_DIR": str(state_folder), **more})
 
-    def on_node(self, name: str, order: StopOrder, module: tuple[str, ...], node: str) -> ServiceSpec:
-        more = {
+    def on_node(
+        self, name: str, order: StopOrder, module: tuple[str, ...], node: str, more: Mapping[str, str]
+    ) -> ServiceSpec:
+        here = {
             "NODE_NAME": node,
-            "NODE_TOKEN": self.secrets.node_tokens[node],
-            "ADMISSION_URL": self.settings.url,
+            "NODE_ID": node,
             "STATE_DIR": str(self.folder.node(node)),
             "RUNTIME_DIR": str(private_folder(self.addresses.runtime_folder / node)),
+            **more,
         }
         if self.settings.simulate is not None:
-            more["SIMULATE"] = self.settings.simulate
-        return self._service(f"{name}-{node}", order, module, more)
+            here["SIMULATE"] = self.settings.simulate
+        return self._service(f"{name}-{node}", order, module, here)
 
     def _service(self, name: str, order: StopOrder, module: tuple[str, ...], more: Mapping[str, str]) -> ServiceSpec:
         runtime = self.addresses.runtime_folder

@@ -50,6 +50,7 @@ def test_a_node_has_no_database_and_only_its_own_token(specs: dict[str, ServiceS
     assert environment["MAKEWAY_NODE_NAME"] == "node-2"
     assert environment["MAKEWAY_SIMULATE"] == "4xA100-80GB"
     assert environment["MAKEWAY_ADMISSION_URL"] == "http://127.0.0.1:4100"
+    assert "MAKEWAY_NODE_TOKEN" not in specs["sampler-node-2"].environment
     assert not {"one", "admin"} & set(environment.values())
     assert environment["MAKEWAY_RUNTIME_DIR"] != specs["executor-node-1"].environment["MAKEWAY_RUNTIME_DIR"]
 
@@ -57,7 +58,7 @@ def test_a_node_has_no_database_and_only_its_own_token(specs: dict[str, ServiceS
 def test_admission_hears_of_the_first_tokens(specs: dict[str, ServiceSpec]) -> None:
     environment = specs["admission"].environment
     assert environment["MAKEWAY_BOOTSTRAP_TOKEN"] == "admin"
-    assert json.loads(environment["MAKEWAY_BOOTSTRAP_NODE_TOKENS"]) == {"node-1": "one", "node-2": "two"}
+    assert json.loads(environment["MAKEWAY_NODE_TOKENS"]) == {"node-1": "one", "node-2": "two"}
 
 
 def test_the_users_own_settings_pass_but_not_their_token(specs: dict[str, ServiceSpec]) -> None:
