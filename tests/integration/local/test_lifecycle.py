@@ -55,7 +55,7 @@ def seen(root: Path) -> ClusterState:
 
 def everything(state: ClusterState) -> list[ProcessIdentity]:
     children = [child.process for child in state.children.values() if child.process is not None]
-    return [state.supervisor, *children, *processes_of(state.runtime_folder)]
+    return [state.supervisor, *children, *processes_of(state.runtime_folder, Path("/nowhere"))]
 
 
 def none_alive(processes: list[ProcessIdentity]) -> bool:

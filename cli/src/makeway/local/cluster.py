@@ -71,13 +71,18 @@ class ClusterFolder:
         """Kafka's data."""
         return self.root / "kafka"
 
+    @property
+    def nodes(self) -> Path:
+        """What the nodes keep."""
+        return self.root / "nodes"
+
     def log(self, name: str) -> Path:
         """The log of one process."""
         return private_folder(self.root / "logs") / f"{name}.log"
 
     def node(self, name: str) -> Path:
         """What one node keeps: run folders, logs of jobs."""
-        return private_folder(self.root / "nodes" / name)
+        return private_folder(self.nodes / name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Finding and ending what a cluster left running: after a kill -9 of its supervisor, and as the last step of `down`.
 
-A process belongs to a cluster if its environment or its command line names the cluster's runtime folder, whose name is
-random.
+A job belongs to a cluster if its environment names the cluster's runtime folder, whose name is random (MAKEWAY_CONTROL
+does, and so do the variables of services); a shim, whose environment is empty, if its argument is a run folder of the
+cluster.
 """
 
 import os
@@ -17,15 +18,14 @@ __all__ = ["SHIM_NAME", "end_all", "processes_of"]
 SHIM_NAME = "makeway-shim"
 
 
-def processes_of(runtime_folder: Path) -> list[ProcessIdentity]:
-    """Live processes that carry the folder's path, ourselves left out."""
-    mark = os.fsencode(runtime_folder)
+def processes_of(runtime_folder: Path, nodes_folder: Path) -> list[ProcessIdentity]:
+    """Live processes of the cluster other than its servers, ourselves left out."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if mark not in (entry / "environ").read_bytes() and mark not in (entry / "cmdline").read_bytes():
+            if not _belongs(entry, os.fsencode(runtime_folder), os.fsencode(nodes_folder)):
                 continue
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
@@ -35,13 +35,20 @@ def processes_of(runtime_folder: Path) -> list[ProcessIdentity]:
     return found
 
 
-def end_all(runtime_folder: Path, *, grace_seconds: float) -> int:
+def _belongs(process: Path, runtime_folder: bytes, nodes_folder: bytes) -> bool:
+    if runtime_folder in (process / "environ").read_bytes():
+        return True
+    arguments = (process / "cmdline").read_bytes().split(b"\0")
+    return arguments[0] == SHIM_NAME.encode() and any(argument.startswith(nodes_folder) for argument in arguments[1:])
+
+
+def end_all(runtime_folder: Path, nodes_folder: Path, *, grace_seconds: float) -> int:
     """End every process of the cluster; returns how many were found.
 
     Shims go first and at once: a shim that saw its job end would write that end as the job's own. The jobs then get
     SIGTERM, their grace, and SIGKILL. What forks meanwhile is found by looking again until nothing is left.
     """
-    first = processes_of(runtime_folder)
+    first = processes_of(runtime_folder, nodes_folder)
     shims = [process for process in first if _name(process) == SHIM_NAME]
     for shim in shims:
         end(shim, signal.SIGKILL, grace_seconds=5)
@@ -49,7 +56,7 @@ def end_all(runtime_folder: Path, *, grace_seconds: float) -> int:
     deadline = time.monotonic() + grace_seconds
     for process in first:
         wait_for_end(process, timeout_seconds=max(0.0, deadline - time.monotonic()))
-    while remaining := processes_of(runtime_folder):
+    while remaining := processes_of(runtime_folder, nodes_folder):
         _signal_all(remaining, signal.SIGKILL)
         for process in remaining:
             wait_for_end(process, timeout_seconds=5)

@@ -222,7 +222,7 @@ def _end_leftovers(folder: ClusterFolder, state: ClusterState | None, grace_seco
             if child.process is not None and is_alive(child.process):
                 found += 1
                 end(child.process, signal.SIGTERM, grace_seconds=15)
-        found += end_all(state.runtime_folder, grace_seconds=grace_seconds)
+        found += end_all(state.runtime_folder, folder.nodes, grace_seconds=grace_seconds)
         shutil.rmtree(state.runtime_folder, ignore_errors=True)
     for broker in processes_in(folder.kafka, names=("java",)):
         found += 1

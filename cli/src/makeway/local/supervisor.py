@@ -155,7 +155,8 @@ class Supervisor:
         for order in StopOrder:
             if order is StopOrder.KAFKA:
                 # Whatever carries the mark of this cluster by now is a job whose executor could not end it.
-                await asyncio.to_thread(end_all, self._state.runtime_folder, grace_seconds=grace_seconds)
+                runtime, nodes = self._state.runtime_folder, self._folder.nodes
+                await asyncio.to_thread(end_all, runtime, nodes, grace_seconds=grace_seconds)
             names = [name for name, its in self._order.items() if its is order]
             await asyncio.gather(*(self._stop_child(name, order, grace_seconds) for name in names))
         shutil.rmtree(self._state.runtime_folder, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""``up`` and ``down``: the local cluster of one state folder. ``status --local`` prints what `local_status` gives."""
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from makeway.commands.options import Output, State
+from makeway.context import state_folder
+from makeway.exit_codes import ExitCode
+from makeway.local.cluster import Wishes
+from makeway.local.errors import LocalClusterError
+from makeway.local.lifecycle import Up, bring_up, look, take_down
+from makeway.output import OutputFormat, age, print_fields, print_json, print_out, print_table, say
+
+app = typer.Typer(rich_markup_mode=None)
+
+_DEFAULT_GRACE_SECONDS: Final = 10.0
+
+
+@app.command()
+def up(
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, max=1000, help="Nodes on this host.")] = None,
+    simulate: Annotated[
+        str | None,
+        typer.Option("--simulate", metavar="CARDS", help="Simulated cards of each node, for example 4xA100-80GB."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Nodes are called NAME-1, NAME-2, ...")] = None,
+    postgres: Annotated[
+        str | None, typer.Option("--postgres", metavar="DSN", help="Use this database; its role must make roles.")
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", metavar="[USER:PASSWORD@]HOST:PORT", help="Use this broker.")
+    ] = None,
+    kafka_home: Annotated[
+        Path | None, typer.Option("--kafka-home", help="Take Kafka 4 from this folder instead of fetching it.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The API's port on loopback.")] = None,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Start a cluster here; one that runs is left as it is, and said (exit code 0). What was asked once is remembered."""
+    root = state_folder(state_dir)
+    wishes = Wishes(
+        nodes=nodes, node_prefix=name, simulate=simulate, postgres_dsn=postgres, kafka=kafka, http_port=port
+    )
+    try:
+        done = bring_up(root, wishes, kafka_home=kafka_home, report=say)
+    except LocalClusterError as error:
+        say(f"makeway: {error}")
+        raise typer.Exit(ExitCode.FAILED) from error
+    if output is OutputFormat.JSON:
+        print_json(_up_as_json(done, root))
+        return
+    _print_up(done, root, is_default=root == state_folder(None))
+
+
+def _up_as_json(done: Up, root: Path) -> dict[str, object]:
+    return {
+        "already_running": done.already,
+        "url": done.state.url,
+        "state": str(root),
+        "started_at": done.state.started_at.isoformat(),
+        "nodes": list(done.settings.node_names),
+        "simulated": done.settings.simulate,
+        "gpus": done.gpus,
+    }
+
+
+def _print_up(done: Up, root: Path, *, is_default: bool) -> None:
+    since = f"since {age(done.state.started_at)}, nothing was changed" if done.already else ""
+    print_fields(
+        [
+            ("makeway", f"runs already ({since})" if done.already else "is up"),
+            ("address", done.state.url),
+            ("state", str(root)),
+            ("gpus", done.gpus),
+            ("nodes", ", ".join(done.settings.node_names)),
+        ]
+    )
+    if not is_default:
+        print_out(f"\nexport MAKEWAY_STATE={shlex.quote(str(root))}   # other commands find this cluster by it")
+    print_out("\nnext:  makeway submit --gpus 1 -- sleep 60\n       makeway ps\n       makeway down")
+
+
+@app.command()
+def down(
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, help="Seconds that running jobs get after their notice.")
+    ] = _DEFAULT_GRACE_SECONDS,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Remove all data too.")] = False,
+    state_dir: State = None,
+) -> None:
+    """Stop the cluster and leave no process; its data stay, and running jobs are queued again by the next ``up``."""
+    root = state_folder(state_dir)
+    try:
+        ran = take_down(root, grace_seconds=grace, wipe=wipe)
+    except LocalClusterError as error:
+        say(f"makeway: {error}")
+        raise typer.Exit(ExitCode.FAILED) from error
+    say(("stopped" if ran else "nothing ran") + (f"; {root} was removed" if wipe else f"; data kept in {root}"))
+
+
+def local_status(root: Path, output: OutputFormat) -> None:
+    """Print the processes of the cluster on this host; exit code 1 when none runs."""
+    state = look(root)
+    if state is None:
+        say(f"no cluster runs on {root}; `makeway up` starts one")
+        raise typer.Exit(ExitCode.FAILED)
+    if output is OutputFormat.JSON:
+        children = [asdict(child) for child in state.children.values()]
+        print_json({"phase": str(state.phase), "url": state.url, "started_at": state.started_at.isoformat(),
+                    "state": str(root), "processes": children})  # fmt: skip
+        return
+    print_fields([("cluster", str(state.phase)), ("address", state.url), ("up for", age(state.started_at))])
+    print_out("")
+    rows = [
+        (child.name, str(child.state), "-" if child.process is None else str(child.process.pid), str(child.restarts),
+         child.reason)
+        for child in state.children.values()
+    ]  # fmt: skip
+    print_table(("PROCESS", "STATE", "PID", "RESTARTS", "REASON"), rows)
