@@ -17,5 +17,5 @@ class SecondExecutor(ExecutorError):
     """Another executor holds this node's lock file."""
 
 
-class DevicesUnavailable(ExecutorError):
-    """The GPUs of this node cannot be read now."""
+class ChannelBroken(ExecutorError):
+    """Admission does not answer on the log channel as was agreed."""

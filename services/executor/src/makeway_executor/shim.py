@@ -6,9 +6,11 @@ the shim sends numbered events, and answers what it is asked in order.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,3 +126,44 @@ class LineReader:
             return [], True
         *lines, self._rest = (self._rest + got).split(b"\n")
         return [json.loads(line) for line in lines if line], not got
+
+
+class ShimLink:
+    """A connection to a shim on the event loop: events in, requests out."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        *,
+        on_event: Callable[[str, dict[str, Any]], None],
+        on_hang_up: Callable[[], None],
+    ) -> None:
+        """`on_event` gets an event's name and data; `on_hang_up` is called once, when the shim is gone."""
+        self._connection = connection
+        self._on_event = on_event
+        self._on_hang_up = on_hang_up
+        self._reader = LineReader()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection.fileno(), self._read)
+
+    def send(self, line: bytes) -> bool:
+        """Sends a request; False when the shim is gone. A line is far smaller than a socket's buffer."""
+        try:
+            return self._connection.send(line) == len(line)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Lets go of the shim, which lives on."""
+        if self._connection.fileno() >= 0:
+            self._loop.remove_reader(self._connection.fileno())
+            self._connection.close()
+
+    def _read(self) -> None:
+        lines, hung_up = self._reader.read(self._connection)
+        for line in lines:
+            if "event" in line:
+                self._on_event(line["event"], line["data"])
+        if hung_up and self._connection.fileno() >= 0:
+            self.close()
+            self._on_hang_up()

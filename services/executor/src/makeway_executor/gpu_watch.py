@@ -1,0 +1,134 @@
+"""Proof that GPUs are empty, and what keeps one from being offered: a process that will not go, or a stranger.
+
+A GPU is free of a run when the run's process tree is gone and the device shows no process that could be the run's. On
+a shared card processes of other live runs do not count, and neither do strangers that were there before the run.
+It is looked at when the run has ended, then after 2, 5, 10 ms and so on. After `quarantine_after_seconds` the GPU is
+quarantined; once proven empty it stays so for a probation. A stranger makes it occupied for as long as it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from makeway_runtime.devices.port import Devices, DevicesUnknown
+
+from makeway_executor import clock, orphans
+from makeway_executor.run import Run
+
+PAUSES_SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+Condition = Literal["ok", "occupied", "quarantined", "lost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """See the settings of the same names."""
+
+    quarantine_after_seconds: float
+    probation_seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class GpuStatus:
+    """What is known of one GPU beyond its inventory. Times in nanoseconds since boot."""
+
+    stuck_runs: set[str] = field(default_factory=set)
+    probation_until_ns: int = 0
+    strangers: frozenset[int] = frozenset()
+    unknown: str = ""
+    """Why the driver gave no answer, when it gave none."""
+
+
+class GpuWatch:
+    """The GPUs of this node. `runs` is a live view of the node's runs."""
+
+    def __init__(self, devices: Devices, runs: Mapping[str, Run], options: WatchOptions) -> None:
+        """Looks at nothing yet."""
+        self._devices = devices
+        self._runs = runs
+        self._options = options
+        self._status: dict[str, GpuStatus] = {}
+
+    async def prove_empty(self, run: Run, on_empty: Callable[[str], None], on_first_look: Callable[[], None]) -> None:
+        """Looks until each of the run's GPUs is empty. `on_empty` gets each one that is.
+
+        `on_first_look` is called once, when every GPU was looked at for the first time.
+        """
+        begun_ns = clock.now_ns()
+        look = 0
+        while True:
+            await self._look_at(run, on_empty)
+            if look == 0:
+                on_first_look()
+            if not run.held_gpus:
+                return
+            if clock.age_seconds(begun_ns) >= self._options.quarantine_after_seconds:
+                for gpu_id in run.held_gpus:
+                    self._of(gpu_id).stuck_runs.add(run.run_id)
+            await asyncio.sleep(PAUSES_SECONDS[min(look, len(PAUSES_SECONDS) - 1)])
+            look += 1
+
+    async def look_for_strangers(self, gpu_ids: Iterable[str]) -> None:
+        """Notes for each GPU the processes on it that belong to no run of this node."""
+        for gpu_id in gpu_ids:
+            status = self._of(gpu_id)
+            try:
+                pids = [process.pid for process in await self._devices.processes(gpu_id)]
+            except DevicesUnknown as error:
+                status.unknown = str(error)
+                continue
+            status.unknown = ""
+            ending = any(gpu_id in run.held_gpus and not run.alive for run in self._runs.values())
+            if not ending:  # what is still on a card then may be the ended run's own
+                status.strangers = frozenset(pid for pid in pids if self._owner_of(pid) is None)
+
+    def condition(self, gpu_id: str) -> tuple[Condition, str]:
+        """How the GPU may be offered, and a sentence for people when it may not."""
+        status = self._of(gpu_id)
+        if status.stuck_runs:
+            return "quarantined", f"not empty since the end of {', '.join(sorted(status.stuck_runs))}"
+        if clock.now_ns() < status.probation_until_ns:
+            return "quarantined", "empty again, in probation"
+        if status.strangers:
+            pids = ", ".join(str(pid) for pid in sorted(status.strangers))
+            return "occupied", f"used by processes that are none of makeway's: {pids}"
+        if status.unknown:
+            return "quarantined", status.unknown
+        return "ok", ""
+
+    async def _look_at(self, run: Run, on_empty: Callable[[str], None]) -> None:
+        for gpu_id in sorted(run.held_gpus):
+            try:
+                pids = [process.pid for process in await self._devices.processes(gpu_id)]
+            except DevicesUnknown:
+                continue  # no answer is no proof
+            if not any(self._could_be_of(run, pid, gpu_id) for pid in pids):
+                self._emptied(run, gpu_id)
+                on_empty(gpu_id)
+
+    def _emptied(self, run: Run, gpu_id: str) -> None:
+        run.held_gpus.discard(gpu_id)
+        status = self._of(gpu_id)
+        if run.run_id in status.stuck_runs:
+            status.stuck_runs.discard(run.run_id)
+            status.probation_until_ns = clock.now_ns() + int(self._options.probation_seconds * 1e9)
+
+    def _could_be_of(self, run: Run, pid: int, gpu_id: str) -> bool:
+        if pid in self._of(gpu_id).strangers:
+            return False
+        owner = self._owner_of(pid)
+        return owner is None or owner == run.run_id
+
+    def _owner_of(self, pid: int) -> str | None:
+        """The live run that a process belongs to: its main process is among the process's ancestors."""
+        owners = {run.pid: run.run_id for run in self._runs.values() if run.alive and run.pid is not None}
+        if pid in owners:
+            return owners[pid]
+        shims = {run.shim_pid: run.run_id for run in self._runs.values() if run.alive and run.shim_pid is not None}
+        return next((found for up in orphans.ancestors(pid) if (found := owners.get(up) or shims.get(up))), None)
+
+    def _of(self, gpu_id: str) -> GpuStatus:
+        return self._status.setdefault(gpu_id, GpuStatus())
