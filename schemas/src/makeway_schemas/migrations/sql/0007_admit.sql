@@ -1,0 +1,152 @@
+-- Admission's two writes, one call each: many jobs in one transaction, or one command.
+--
+-- admit_jobs decides each request by itself, in the order given; a refused one leaves nothing behind. Team rows are locked
+-- in id order, which also makes two processes that were given the same idempotency key wait for each other.
+-- Outcomes: admitted, repeated, key_reused, unknown_team, queue_full, team_limit, class_limit, class_allowance,
+-- not_preemptible_allowance; `bound` is the limit that was met.
+-- A request whose job id is there already is the same call made again after its answer was lost.
+
+INSERT INTO teams (team_id) VALUES ('default') ON CONFLICT (team_id) DO NOTHING;
+
+-- The row of a busy team moves with every submit: keep its versions on its page.
+ALTER TABLE teams SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+
+CREATE FUNCTION admitted_job_fact(p_job jobs) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'kind', 'job_admitted', 'id', p_job.job_id || '/admitted', 'correlation_id', p_job.job_id,
+        'traceparent', p_job.traceparent,
+        'job', jsonb_build_object(
+            'job_id', p_job.job_id, 'order', p_job.admission_order, 'pool', p_job.pool_id, 'team', p_job.team_id,
+            'class_name', p_job.class_name, 'submitted_by', p_job.submitted_by, 'submitted_at', p_job.submitted_at,
+            'spec', p_job.spec
+        )
+    )
+$$;
+
+-- Why the team may not have this job waiting; NULL when it may.
+CREATE FUNCTION team_objection(
+    p_team teams, p_rights_are_set boolean, p_waiting bigint, p_class text, p_gpus integer,
+    p_class_needs_allowance boolean, p_not_preemptible boolean,
+    OUT objection text, OUT bound bigint
+) LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    class_bound bigint := (p_team.class_limits ->> p_class)::bigint;
+    class_allowance bigint := coalesce((p_team.allowances ->> p_class)::bigint, 0);
+    firm_allowance bigint := coalesce((p_team.allowances ->> 'not_preemptible')::bigint, 0);
+BEGIN
+    IF p_gpus > p_team.gpu_limit THEN
+        objection := 'team_limit'; bound := p_team.gpu_limit;
+    ELSIF p_gpus > class_bound THEN
+        objection := 'class_limit'; bound := class_bound;
+    ELSIF p_rights_are_set AND p_class_needs_allowance AND (class_allowance = 0 OR p_gpus > class_allowance) THEN
+        objection := 'class_allowance'; bound := class_allowance;
+    ELSIF p_rights_are_set AND p_not_preemptible AND (firm_allowance = 0 OR p_gpus > firm_allowance) THEN
+        objection := 'not_preemptible_allowance'; bound := firm_allowance;
+    ELSIF p_waiting >= p_team.max_queued THEN
+        objection := 'queue_full'; bound := p_team.max_queued;
+    END IF;
+END $$;
+
+CREATE FUNCTION admit_jobs(
+    p_pool text, p_published bigint[],
+    p_job_ids text[], p_teams text[], p_names text[], p_classes text[], p_specs text[], p_gpus integer[],
+    p_class_needs_allowance boolean[], p_not_preemptible boolean[],
+    p_submitters text[], p_traceparents text[], p_keys text[], p_hashes bytea[]
+) RETURNS TABLE (outcome text, job_id text, job_name text, bound bigint, outbox_id bigint, fact text) LANGUAGE plpgsql AS $$
+DECLARE
+    rights_are_set boolean;
+    known idempotency_keys;
+    team teams;
+    job jobs;
+    settled_jobs bigint;
+    new_fact jsonb;
+BEGIN
+    IF cardinality(p_published) > 0 THEN
+        DELETE FROM admission_outbox AS o WHERE o.outbox_id = ANY (p_published);
+    END IF;
+    rights_are_set := EXISTS (SELECT 1 FROM teams AS t WHERE t.configured);
+    IF NOT rights_are_set THEN
+        INSERT INTO teams (team_id)
+        SELECT DISTINCT wanted FROM unnest(p_teams) AS wanted
+        WHERE NOT EXISTS (SELECT 1 FROM teams AS t WHERE t.team_id = wanted) ORDER BY wanted
+        ON CONFLICT (team_id) DO NOTHING;
+    END IF;
+    PERFORM 1 FROM teams AS t WHERE t.team_id = ANY (p_teams) ORDER BY t.team_id FOR NO KEY UPDATE;
+
+    FOR i IN 1 .. cardinality(p_job_ids) LOOP
+        job_id := p_job_ids[i]; job_name := p_names[i]; bound := NULL; outbox_id := NULL; fact := NULL;
+        IF p_keys[i] IS NOT NULL THEN
+            SELECT * INTO known FROM idempotency_keys AS k WHERE k.team_id = p_teams[i] AND k.key = p_keys[i];
+            IF FOUND THEN
+                SELECT j.job_id, j.name INTO job_id, job_name FROM jobs AS j WHERE j.job_id = known.job_id;
+                outcome := CASE WHEN known.request_hash = p_hashes[i] THEN 'repeated' ELSE 'key_reused' END;
+                RETURN NEXT; CONTINUE;
+            END IF;
+        END IF;
+
+        SELECT * INTO team FROM teams AS t WHERE t.team_id = p_teams[i];
+        IF NOT FOUND THEN
+            outcome := 'unknown_team';
+            RETURN NEXT; CONTINUE;
+        END IF;
+        SELECT coalesce((SELECT p.settled FROM team_progress AS p WHERE p.team_id = p_teams[i]), 0) INTO settled_jobs;
+        SELECT o.objection, o.bound INTO outcome, bound
+        FROM team_objection(team, rights_are_set, team.admitted - settled_jobs, p_classes[i], p_gpus[i],
+                            p_class_needs_allowance[i], p_not_preemptible[i]) AS o;
+        IF outcome IS NOT NULL THEN
+            RETURN NEXT; CONTINUE;
+        END IF;
+
+        outcome := 'admitted';
+        INSERT INTO jobs AS j (job_id, pool_id, team_id, name, class_name, spec, submitted_by, traceparent)
+        VALUES (p_job_ids[i], p_pool, p_teams[i], p_names[i], p_classes[i], p_specs[i]::jsonb, p_submitters[i], p_traceparents[i])
+        ON CONFLICT ON CONSTRAINT jobs_pkey DO NOTHING RETURNING j.* INTO job;
+        IF NOT FOUND THEN
+            RETURN NEXT; CONTINUE;
+        END IF;
+        IF p_keys[i] IS NOT NULL THEN
+            INSERT INTO idempotency_keys (team_id, key, request_hash, job_id)
+            VALUES (p_teams[i], p_keys[i], p_hashes[i], p_job_ids[i]);
+        END IF;
+        new_fact := admitted_job_fact(job);
+        INSERT INTO admission_outbox AS o (pool_id, fact) VALUES (p_pool, new_fact) RETURNING o.outbox_id INTO outbox_id;
+        fact := new_fact::text;
+        UPDATE teams AS t SET admitted = t.admitted + 1 WHERE t.team_id = p_teams[i];
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Keeps a command with its fact. `state` is the job's; a job that has ended takes no more commands (outcome ended).
+CREATE FUNCTION issue_command(
+    p_job_id text, p_command text, p_priority integer, p_issued_by text, p_traceparent text
+) RETURNS TABLE (outcome text, state text, command_id bigint, outbox_id bigint, fact text) LANGUAGE plpgsql AS $$
+DECLARE
+    job_pool text;
+    has_ended boolean;
+    issued commands;
+    new_fact jsonb;
+BEGIN
+    SELECT j.pool_id, coalesce(s.state, 'QUEUED'), s.ended_at IS NOT NULL INTO job_pool, state, has_ended
+    FROM jobs AS j LEFT JOIN job_states AS s ON s.job_id = j.job_id WHERE j.job_id = p_job_id;
+    IF NOT FOUND THEN
+        outcome := 'unknown_job';
+        RETURN NEXT; RETURN;
+    ELSIF has_ended THEN
+        outcome := 'ended';
+        RETURN NEXT; RETURN;
+    END IF;
+    outcome := 'issued';
+    INSERT INTO commands AS c (pool_id, job_id, command, arguments, issued_by, traceparent)
+    VALUES (job_pool, p_job_id, p_command, CASE WHEN p_command = 'set_priority' THEN jsonb_build_object('priority', p_priority) ELSE '{}' END,
+            p_issued_by, p_traceparent)
+    RETURNING c.* INTO issued;
+    command_id := issued.command_id;
+    new_fact := jsonb_build_object(
+        'kind', 'command_issued', 'id', 'command/' || issued.command_id, 'correlation_id', p_job_id,
+        'traceparent', p_traceparent, 'command_id', issued.command_id, 'command', p_command, 'job_id', p_job_id,
+        'priority', p_priority, 'issued_by', p_issued_by, 'issued_at', issued.issued_at
+    );
+    INSERT INTO admission_outbox AS o (pool_id, fact) VALUES (job_pool, new_fact) RETURNING o.outbox_id INTO outbox_id;
+    fact := new_fact::text;
+    RETURN NEXT;
+END $$;

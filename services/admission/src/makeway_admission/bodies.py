@@ -1,0 +1,85 @@
+"""Reading JSON bodies: within a size, without duplicate keys, and with every number that pydantic can refuse by name."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from makeway_admission.errors import ProblemCode, refused
+from makeway_admission.settings import MAX_BODY_BYTES
+
+_LONGEST_INTEGER: Final = 40
+_DEEPEST: Final = 32
+
+
+class _DuplicateKey(ValueError):
+    """Two members of one object have the same name: which one was meant is not known."""
+
+
+async def read_document(request: Request) -> dict[str, Any]:
+    """The request's JSON object. Raises Refused: too large, not JSON, not an object, a key twice, nested too deep."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise refused(ProblemCode.BAD_REQUEST, f"the body must be application/json, not {kind[:100]}")
+    return parse_document(await _read(request))
+
+
+def parse_document(body: bytes) -> dict[str, Any]:
+    """The JSON object in `body`. NaN, infinities and huge integers come through as floats, for the field to refuse."""
+    try:
+        document = json.loads(body, object_pairs_hook=_without_duplicates, parse_int=_integer)
+    except _DuplicateKey as error:
+        raise refused(ProblemCode.BAD_REQUEST, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise refused(ProblemCode.BAD_REQUEST, f"the body is not JSON: {reason}") from error
+    if not isinstance(document, dict):
+        raise refused(ProblemCode.BAD_REQUEST, "the body must be a JSON object")
+    if _is_deeper(document, _DEEPEST):
+        raise refused(ProblemCode.BAD_REQUEST, f"the body is nested deeper than {_DEEPEST} levels")
+    return document
+
+
+async def _read(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
+        raise _too_large()
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise _too_large()
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large() -> Exception:
+    # What is left of the body is not read: the connection ends with the answer.
+    return refused(
+        ProblemCode.TOO_LARGE, f"the body may have {MAX_BODY_BYTES} bytes at most", headers={"Connection": "close"}
+    )
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _DuplicateKey(f"the key {twice[:100]!r} is given twice")
+    return members
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= _LONGEST_INTEGER else math.inf
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    if levels == 0:
+        return True
+    return any(_is_deeper(inner, levels - 1) for inner in (value.values() if isinstance(value, dict) else value))

@@ -1,0 +1,83 @@
+"""What the policy allows a job to ask for, by its class. Order of checks:
+
+ 1. the class exists (by name or alias)
+ 2. the token may use the class
+ 3. the own priority lies in the class's range
+ 4. the grace is within the class's maximum
+ 5. the time limit is within the class's maximum
+
+What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from makeway_policy.model import Mode
+from makeway_policy.rules import JobClass, Policy
+from makeway_schemas.api import FieldProblem
+from makeway_schemas.durations import format_duration
+from makeway_schemas.job_spec import JobSpec, PreemptionMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassRights:
+    """What a job's class makes of it. `whole_gpus`: GPUs that count for certain; a share's part is known later."""
+
+    class_name: str
+    whole_gpus: int
+    class_needs_allowance: bool
+    not_preemptible: bool
+
+
+def find_class(name: str | None, policy: Policy) -> JobClass | None:
+    """The class of that name or alias; without a name the default class."""
+    if name is None:
+        return policy.classes[policy.default_class]
+    found = policy.classes.get(name)
+    if found is not None:
+        return found
+    return next((each for each in policy.classes.values() if each.alias == name), None)
+
+
+def rights_of(spec: JobSpec, policy: Policy) -> ClassRights | FieldProblem:
+    """The job's class and what it needs, or the field that the policy refuses."""
+    job_class = find_class(spec.class_, policy)
+    if job_class is None:
+        return FieldProblem(field="class", message=_unknown_class(spec.class_ or "", policy.classes))
+    problem = _objection(spec, job_class)
+    if problem is not None:
+        return problem
+    firm = not spec.preemptible or (spec.preemption.mode is PreemptionMode.OFF and job_class.mode is not Mode.OFF)
+    return ClassRights(
+        class_name=job_class.name,
+        whole_gpus=0 if spec.vram_mib is not None else spec.gpus,
+        class_needs_allowance=job_class.needs_allowance,
+        not_preemptible=firm,
+    )
+
+
+def _objection(spec: JobSpec, job_class: JobClass) -> FieldProblem | None:
+    lowest, highest = job_class.own_value_min, job_class.own_value_max
+    if spec.priority is not None and not lowest <= spec.priority <= highest:
+        return FieldProblem(
+            field="priority", message=f"must be {lowest} to {highest} in class {job_class.name}; this is {spec.priority}"
+        )
+    grace = spec.preemption.grace
+    if grace is not None and job_class.grace_max_seconds is not None and grace > job_class.grace_max_seconds:
+        longest = format_duration(job_class.grace_max_seconds)
+        return FieldProblem(field="preemption.grace", message=f"must be at most {longest} in class {job_class.name}")
+    longest_run = job_class.time_limit_max_seconds
+    if longest_run is not None and spec.time_limit is not None and spec.time_limit > longest_run:
+        return FieldProblem(
+            field="time_limit", message=f"must be at most {format_duration(longest_run)} in class {job_class.name}"
+        )
+    return None
+
+
+def _unknown_class(name: str, classes: Mapping[str, JobClass]) -> str:
+    names = [*classes, *(each.alias for each in classes.values() if each.alias)]
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"there is no class {name!r}" + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}")

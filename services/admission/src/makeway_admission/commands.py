@@ -1,0 +1,76 @@
+"""What somebody wants changed about a job: kept at once, carried out by the scheduler, seen in the job's state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from makeway_schemas.api import CommandAccepted, PriorityChange
+from makeway_schemas.states import JobState
+from starlette.responses import Response
+
+from makeway_admission.access import Principal, require_all_teams
+from makeway_admission.answers import PROBLEMS, answer
+from makeway_admission.bodies import read_document
+from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, visible_job
+from makeway_admission.errors import ProblemCode, not_found, refused
+from makeway_admission.facts import fact_row
+from makeway_admission.jobs import traceparent_of
+from makeway_admission.requests import parse_model
+
+router: Final = APIRouter(tags=["commands"], responses=PROBLEMS)
+
+_ENDED: Final = {200: {"model": CommandAccepted, "description": "The job has ended already; nothing changes."}}
+_PRIORITY_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PriorityChange"}}},
+    }
+}
+
+
+@router.delete("/v1/jobs/{job_id}", status_code=202, response_model=CommandAccepted, responses=_ENDED)
+async def delete_job(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
+    """Cancel a job. 202: it is STOPPING, or ends at once, when `GET` says so; 200: it had ended before."""
+    return await _command(request, doors, principal, job_id, "cancel")
+
+
+@router.post("/v1/jobs/{job_id}/cancel", status_code=202, response_model=CommandAccepted, responses=_ENDED)
+async def cancel_job(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
+    """The same as `DELETE /v1/jobs/{job_id}`, for clients without DELETE."""
+    return await _command(request, doors, principal, job_id, "cancel")
+
+
+@router.put(
+    "/v1/jobs/{job_id}/priority",
+    status_code=202,
+    response_model=CommandAccepted,
+    responses=_ENDED,
+    openapi_extra=_PRIORITY_BODY,
+)
+async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, job_id: str) -> Response:
+    """Give a job a manual value, or take it back with null. Only an admin of all teams reorders the queue."""
+    require_all_teams(principal, "reordering the queue")
+    change = parse_model(PriorityChange, await read_document(request))
+    highest = max(each.own_value_max for each in doors.policy.classes.values())
+    if change.priority is not None and change.priority > highest:
+        raise refused(ProblemCode.INVALID_FIELD, f"must be at most {highest}", field="priority")
+    return await _command(request, doors, principal, job_id, "set_priority", change.priority)
+
+
+async def _command(
+    request: Request, doors: Doors, principal: Principal, job_id: str, command: str, priority: int | None = None
+) -> Response:
+    await visible_job(doors, principal, job_id)
+    kept = await doors.store.issue_command(
+        job_id, command, priority=priority, issued_by=principal.name, traceparent=traceparent_of(request)
+    )
+    if kept.state is None:
+        raise not_found(f"job {job_id}")
+    state = JobState(kept.state)
+    if kept.outcome == "ended":
+        message = f"the job had ended before: it is {state} and stays so"
+        return answer(CommandAccepted(command_id=None, job_id=job_id, state=state, message=message))
+    if kept.outbox_id is not None:
+        doors.outbox.committed([fact_row(kept.outbox_id, doors.settings.pool, kept.fact)])
+    return answer(CommandAccepted(command_id=kept.command_id, job_id=job_id, state=state), 202)

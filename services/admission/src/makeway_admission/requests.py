@@ -1,0 +1,117 @@
+"""From a JSON object to a validated job, or to the list of fields that are wrong, each with its limit."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from makeway_schemas.api import FieldProblem
+from makeway_schemas.job_spec import JobSpec, Preemption
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from makeway_admission.errors import ProblemCode, Refused, problem_of
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_MAX_FIELDS: Final = 50
+
+_SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "greater_than": "must be more than {gt}",
+        "greater_than_equal": "must be at least {ge}",
+        "less_than": "must be less than {lt}",
+        "less_than_equal": "must be at most {le}",
+        "int_type": "must be a whole number",
+        "int_from_float": "must be a whole number",
+        "finite_number": "must be a finite number",
+        "float_type": "must be a number",
+        "bool_type": "must be true or false",
+        "string_type": "must be a text",
+        "string_unicode": "must be valid Unicode, without lone surrogates",
+        "string_too_long": "must have at most {max_length} characters",
+        "string_too_short": "must have at least {min_length} characters",
+        "string_pattern_mismatch": "must match {pattern}",
+        "too_long": "must have at most {max_length} items; this has {actual_length}",
+        "too_short": "must have at least {min_length} items",
+        "tuple_type": "must be a list",
+        "dict_type": "must be an object of names and values",
+        "model_type": "must be an object",
+        "missing": "must be given",
+        "enum": "must be {expected}",
+        "literal_error": "must be {expected}",
+    }
+)
+
+
+def parse_job(document: Mapping[str, Any]) -> JobSpec:
+    """The job of a request. Raises Refused with every field that is wrong."""
+    return parse_model(JobSpec, document)
+
+
+def parse_model(model: type[ModelT], document: Mapping[str, Any]) -> ModelT:
+    """A request's model. Raises Refused with every field that is wrong, named as in the request."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise refused_fields(model, error.errors(include_url=False, include_input=False)) from error
+
+
+def refused_fields(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> Refused:
+    """The refusal that names each field; `unknown_field` where nothing else is wrong."""
+    found = list(errors)[:_MAX_FIELDS]
+    fields = tuple(_field_problem(model, error) for error in found)
+    only_unknown = all(error["type"] == "extra_forbidden" for error in found)
+    code = ProblemCode.UNKNOWN_FIELD if only_unknown else ProblemCode.INVALID_FIELD
+    detail = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in fields)
+    return Refused(problem_of(code, detail[:2000], fields))
+
+
+def path_of(location: Iterable[str | int]) -> str:
+    """A field's path as people write it: `preemption.grace`, `command[0]`."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part != "[key]":
+            path += f".{part}" if path else part
+    return path
+
+
+def _field_problem(model: type[BaseModel], error: ErrorDetails) -> FieldProblem:
+    names = _names_at(model, error["loc"])
+    if error["type"] == "extra_forbidden":
+        name = str(error["loc"][-1])
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
+        return FieldProblem(field=path_of(error["loc"])[:300], message=f"is not a known field{hint}")
+    message = _sentence(error)
+    field = path_of(error["loc"])
+    if not error["loc"]:
+        # What does not fit together names its fields in its own sentence.
+        field = next((word for word in re.findall(r"[a-z_]+", message) if word in names), "")
+    return FieldProblem(field=field[:300], message=message[:1000])
+
+
+def _sentence(error: ErrorDetails) -> str:
+    template = _SENTENCES.get(error["type"])
+    context = {name: _plain(value) for name, value in error.get("ctx", {}).items()}
+    if template is not None:
+        return template.format_map(_Known(context))
+    return error["msg"].removeprefix("Value error, ")
+
+
+class _Known(dict[str, object]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _plain(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _names_at(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    inside: type[BaseModel] = Preemption if model is JobSpec and location[:1] == ("preemption",) else model
+    return [info.alias or name for name, info in inside.model_fields.items()]

@@ -1,0 +1,86 @@
+"""Teams: what each may use, and what it uses now."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fastapi import APIRouter, Request
+from makeway_policy.rules import Policy
+from makeway_schemas.api import FieldProblem, TeamBody, TeamView
+from makeway_schemas.ids import TEAM_PATTERN
+from starlette.responses import Response
+
+from makeway_admission.access import require_all_teams
+from makeway_admission.answers import PROBLEMS, answer, answer_list
+from makeway_admission.bodies import read_document
+from makeway_admission.doors import Admin, ServiceDoors, Viewer
+from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
+from makeway_admission.requests import parse_model
+from makeway_admission.views import team_view
+
+router: Final = APIRouter(tags=["teams"], responses=PROBLEMS)
+
+_MOST_GPUS: Final = 1_000_000
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/TeamBody"}}},
+    }
+}
+
+
+@router.get("/v1/teams", response_model=list[TeamView])
+async def list_teams(doors: ServiceDoors, principal: Viewer) -> Response:
+    """The teams that the token sees."""
+    return answer_list([team_view(row) for row in await doors.store.list_teams(principal.team)])
+
+
+@router.get("/v1/teams/{team}", response_model=TeamView)
+async def show_team(doors: ServiceDoors, principal: Viewer, team: str) -> Response:
+    """One team."""
+    rows = await doors.store.list_teams(team) if principal.sees(team) else []
+    if not rows:
+        raise not_found(f"team {team[:100]}")
+    return answer(team_view(rows[0]))
+
+
+@router.put("/v1/teams/{team}", response_model=TeamView, openapi_extra=_BODY)
+async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team: str) -> Response:
+    """Set a team up. Once any team is, only teams that were set up or used before may submit, with what they are allowed."""
+    require_all_teams(principal, "setting teams up")
+    if re.fullmatch(TEAM_PATTERN, team) is None:
+        raise refused(ProblemCode.INVALID_FIELD, "is no team's name: lower case letters, digits, '_', '.', '-'", field="team")
+    body = parse_model(TeamBody, await read_document(request))
+    problems = _problems(body, doors.policy)
+    if problems:
+        detail = "; ".join(f"{each.field}: {each.message}" for each in problems)
+        raise Refused(problem_of(ProblemCode.INVALID_FIELD, detail, problems))
+    await doors.store.put_team(
+        team=team,
+        gpu_limit=body.limit,
+        guarantee=body.guarantee,
+        weight=body.weight,
+        max_queued=body.max_queued,
+        class_limits=body.class_limits,
+        allowances=body.allowances,
+    )
+    return answer(team_view((await doors.store.list_teams(team))[0]))
+
+
+def _problems(body: TeamBody, policy: Policy) -> tuple[FieldProblem, ...]:
+    found = []
+    if body.limit is not None and body.guarantee > body.limit:
+        found.append(FieldProblem(field="guarantee", message=f"must be at most the limit, {body.limit}"))
+    firm = {name for name, each in policy.classes.items() if each.needs_allowance} | {"not_preemptible", "hard_groups"}
+    for field, figures, names in (
+        ("class_limits", body.class_limits, set(policy.classes)),
+        ("allowances", body.allowances, firm),
+    ):
+        for name, figure in figures.items():
+            if name not in names:
+                message = f"is none of {', '.join(sorted(names))}"
+                found.append(FieldProblem(field=f"{field}.{name[:100]}", message=message))
+            elif not 0 <= figure <= _MOST_GPUS:
+                found.append(FieldProblem(field=f"{field}.{name}", message=f"must be 0 to {_MOST_GPUS}"))
+    return tuple(found)

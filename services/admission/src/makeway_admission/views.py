@@ -1,0 +1,218 @@
+"""From database rows to the models of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from makeway_policy.rules import Policy
+from makeway_schemas.api import (
+    EventView,
+    GpuView,
+    JobDetail,
+    JobView,
+    NodeView,
+    PreemptionView,
+    RunView,
+    TeamView,
+    TokenView,
+)
+from makeway_schemas.states import GpuState
+
+Row = Mapping[str, Any]
+
+
+def job_view(row: Row, policy: Policy) -> JobView:
+    """A job as lists show it. A job that the scheduler has not met yet is QUEUED."""
+    return JobView.model_validate(_job_columns(row, policy))
+
+
+def job_detail(row: Row, runs: list[Row], policy: Policy) -> JobDetail:
+    """A job with its specification and runs."""
+    return JobDetail.model_validate(
+        {**_job_columns(row, policy), "spec": row["spec"], "runs": [run_view(run) for run in runs]}
+    )
+
+
+def run_view(row: Row) -> RunView:
+    """One run, its GPUs by id and, where they are still registered, by index."""
+    indexes: Mapping[str, int] = row["indexes"] or {}
+    gpus = gpu_ids(row["gpus"])
+    return RunView(
+        run_id=row["run_id"],
+        number=row["run_number"],
+        state=row["state"],
+        node=row["node_id"],
+        gpus=gpus,
+        gpu_indexes=tuple(sorted(indexes[gpu] for gpu in gpus if gpu in indexes)),
+        trigger=row["trigger"],
+        planned_at=row["planned_at"],
+        started_at=row["started_at"],
+        noticed_at=row["noticed_at"],
+        ended_at=row["ended_at"],
+        end_cause=row["end_cause"],
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        forced=row["forced"],
+        run_seconds=row["run_seconds"],
+        ack_step=row["ack_step"],
+        acked_at=row["acked_at"],
+        resumed_step=row["resumed_step"],
+        log_bytes=row["log_bytes"],
+        message=row["message"],
+    )
+
+
+def gpu_ids(leased: list[Any]) -> tuple[str, ...]:
+    """The ids in a run's `gpus` column, whose items are `plans.LeasedGpu`."""
+    return tuple(item["gpu_id"] if isinstance(item, dict) else str(item) for item in leased)
+
+
+def event_view(row: Row) -> EventView:
+    """One event of a job."""
+    return EventView(
+        sequence=row["event_id"],
+        job_id=row["job_id"],
+        at=row["at"],
+        kind=row["kind"],
+        state=row["state"],
+        run=row["run_number"],
+        data=row["data"],
+    )
+
+
+def node_view(row: Row) -> NodeView:
+    """A node."""
+    return NodeView(
+        node_id=row["node_id"],
+        pool=row["pool_id"],
+        state=row["state"],
+        accepts_runs=row["accepts_runs"],
+        refusal=row["refusal"],
+        cordoned=row["cordoned"],
+        simulated=row["simulated"],
+        gpus=row["gpus"],
+        gpus_leased=row["gpus_leased"],
+        cpus=row["cpus"],
+        memory_mib=row["memory_mib"],
+        labels=row["labels"],
+        version=row["agent_version"],
+        state_since=row["state_since"],
+    )
+
+
+def gpu_view(row: Row) -> GpuView:
+    """A GPU with its leases and readings."""
+    return GpuView(
+        gpu_id=row["gpu_id"],
+        node=row["node_id"],
+        index=row["gpu_index"],
+        type_name=row["type_name"],
+        vram_mib=row["capacity_mib"],
+        state=gpu_state(row),
+        reason=row["reason"],
+        simulated=row["simulated"],
+        leased_mib=row["leased_mib"],
+        jobs=tuple(row["jobs"] or ()),
+        next_jobs=tuple(row["next_jobs"] or ()),
+        utilisation_percent=row["utilisation_percent"],
+        vram_used_mib=row["vram_used_mib"],
+        power_watts=row["power_watts"],
+        temperature_celsius=row["temperature_celsius"],
+        sampled_at=row["sampled_at"],
+    )
+
+
+def gpu_state(row: Row) -> GpuState:
+    """Where a GPU is, as people see it. What keeps it from new work comes before what is on it."""
+    if row["condition"] == "lost" or row["node_state"] == "DEAD":
+        return GpuState.LOST
+    if row["condition"] in ("quarantined", "occupied"):
+        return GpuState.QUARANTINED
+    if row["leaving_slots"]:
+        return GpuState.DRAINING
+    if row["live_slots"] or row["next_slots"]:
+        return GpuState.LEASED
+    return GpuState.CORDONED if row["cordoned"] else GpuState.FREE
+
+
+def team_view(row: Row) -> TeamView:
+    """A team, its limits and what it uses."""
+    return TeamView(
+        team=row["team_id"],
+        limit=row["gpu_limit"],
+        guarantee=row["guarantee"],
+        weight=row["weight"],
+        max_queued=row["max_queued"],
+        class_limits=row["class_limits"],
+        allowances=row["allowances"],
+        gpus_used=row["gpus_used"],
+        jobs_waiting=row["jobs_waiting"],
+        jobs_running=row["jobs_running"],
+    )
+
+
+def token_columns(row: Row) -> dict[str, Any]:
+    """What may be shown of a token."""
+    return {
+        "token_id": row["token_id"],
+        "role": row["role"],
+        "team": row["team_id"],
+        "node": row["node_id"],
+        "classes": row["classes"],
+        "label": row["label"],
+        "created_at": row["created_at"],
+        "expires_at": row["expires_at"],
+        "revoked_at": row["revoked_at"],
+    }
+
+
+def token_view(row: Row) -> TokenView:
+    """A token without its secret."""
+    return TokenView.model_validate(token_columns(row))
+
+
+def preemption_view(row: Row) -> PreemptionView:
+    """The record of one preemption."""
+    columns = {name: row[name] for name in PreemptionView.model_fields if name != "expected_cost_gpu_seconds"}
+    return PreemptionView.model_validate({**columns, "expected_cost_gpu_seconds": row["expected_cost"]})
+
+
+def _job_columns(row: Row, policy: Policy) -> dict[str, Any]:
+    return {
+        "job_id": row["job_id"],
+        "name": row["name"],
+        "pool": row["pool_id"],
+        "team": row["team_id"],
+        "class": row["class_name"],
+        "priority": base_priority(row, policy),
+        "state": row["state"] or "QUEUED",
+        "reason_code": row["reason_code"] or "",
+        "reason": row["reason"] or "",
+        "gpus": row["gpus"],
+        "node": row["node_id"],
+        "submitted_by": row["submitted_by"],
+        "submitted_at": row["submitted_at"],
+        "queued_since": row["queued_since"] if row["state"] else row["submitted_at"],
+        "started_at": row["first_started_at"],
+        "running_since": None if row["run_ended_at"] or row["ended_at"] else row["last_started_at"],
+        "ended_at": row["ended_at"],
+        "end_cause": row["end_cause"],
+        "exit_code": row["exit_code"],
+        "run_number": row["run_number"] or 0,
+        "preemptions": row["preemptions"] or 0,
+        "used_seconds": row["used_seconds"] or 0.0,
+        "cancel_requested": row["cancel_requested"] or False,
+        "last_ack_step": row["last_ack_step"],
+        "message": row["message"] or "",
+        "labels": row["labels"] or {},
+    }
+
+
+def base_priority(row: Row, policy: Policy) -> int:
+    """An admin's value, else the job's own, else its class's."""
+    for value in (row["manual_priority"], row["own_priority"]):
+        if value is not None:
+            return int(value)
+    job_class = policy.classes.get(row["class_name"]) or policy.classes[policy.default_class]
+    return job_class.value

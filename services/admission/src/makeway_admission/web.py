@@ -1,0 +1,124 @@
+"""The web application: its routes, and every error as a problem document (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import asyncpg
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from makeway_runtime.errors import MakewayRuntimeError
+from makeway_runtime.postgres.transient import is_transient
+from makeway_schemas.api import PROBLEM_TYPE, FieldProblem, Problem
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from makeway_admission import (
+    channel,
+    cluster,
+    commands,
+    events,
+    health,
+    jobs,
+    logs,
+    nodes,
+    policies,
+    preemptions,
+    teams,
+    tokens,
+)
+from makeway_admission.doors import Doors
+from makeway_admission.errors import ProblemCode, Refused, problem_of
+from makeway_admission.requests import path_of
+
+_LOG: Final = structlog.get_logger(__name__)
+
+SECURITY_HEADERS: Final = (
+    ("x-content-type-options", "nosniff"),
+    ("cache-control", "no-store"),
+    ("referrer-policy", "no-referrer"),
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+)
+"""On every answer; the server adds them."""
+
+ROUTERS: Final = (
+    jobs.router,
+    commands.router,
+    events.router,
+    logs.router,
+    nodes.router,
+    cluster.router,
+    teams.router,
+    tokens.router,
+    policies.router,
+    preemptions.router,
+    channel.router,
+    health.router,
+)
+
+
+def create_app(doors: Doors | None) -> FastAPI:
+    """The application. Without `doors` it answers nothing, but can be described."""
+    # The description is generated at build time and served as a file: making it costs memory and a third of a second.
+    app = FastAPI(title="makeway", version="1", openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.doors = doors
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(Refused, _on_refused)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    for kind in (asyncpg.PostgresError, asyncpg.InterfaceError, MakewayRuntimeError, OSError):
+        app.add_exception_handler(kind, _on_trouble)
+    app.add_exception_handler(Exception, _on_crash)
+    return app
+
+
+def problem_response(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """A problem as an answer."""
+    body = problem.model_dump_json(exclude_defaults=False)
+    return Response(body, status_code=problem.status, media_type=PROBLEM_TYPE, headers=headers)
+
+
+async def _on_refused(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, Refused):
+        raise error
+    return problem_response(error.problem, error.headers)
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    return problem_response(problem_of(ProblemCode.INVALID_FIELD, "", _fields(error.errors())))
+
+
+def _fields(errors: Sequence[dict[str, object]]) -> tuple[FieldProblem, ...]:
+    found = []
+    for each in errors:
+        location = each["loc"]
+        # The first part says where it was: query, path, header.
+        path = path_of(location[1:]) if isinstance(location, tuple) else ""
+        found.append(FieldProblem(field=path, message=str(each["msg"]).removeprefix("Value error, ")))
+    return tuple(found)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    code = ProblemCode.METHOD_NOT_ALLOWED if error.status_code == 405 else ProblemCode.NOT_FOUND
+    detail = f"{request.method} {request.url.path[:200]}"
+    return problem_response(problem_of(code, detail), dict(error.headers or {}))
+
+
+async def _on_trouble(_request: Request, error: Exception) -> Response:
+    if is_transient(error):
+        _LOG.warning("not available", error=repr(error))
+        detail = "the database is out of reach or busy; try again, a submit with the same Idempotency-Key"
+        return problem_response(problem_of(ProblemCode.UNAVAILABLE, detail), {"Retry-After": "1"})
+    _LOG.error("a request failed", exc_info=error)
+    return problem_response(problem_of(ProblemCode.INTERNAL))
+
+
+async def _on_crash(_request: Request, _error: Exception) -> Response:
+    return problem_response(problem_of(ProblemCode.INTERNAL))
