@@ -43,6 +43,12 @@ class Submitted(ApiModel):
     repeated: bool = False
 
 
+class Resolved(ApiModel):
+    """The answer to ``GET /v1/resolve``: the id of the job that a name, a prefix or ``@last`` means."""
+
+    job_id: str
+
+
 class RunView(ApiModel):
     """One run of a job."""
 

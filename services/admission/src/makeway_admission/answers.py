@@ -9,11 +9,19 @@ from makeway_schemas.api import Problem
 from pydantic import BaseModel
 from starlette.responses import Response
 
-PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+Responses = dict[int | str, dict[str, Any]]
+
+PROBLEMS: Final[Responses] = {
     "4XX": {"model": Problem, "description": "A problem document; docs/api.md lists the codes."},
     "5XX": {"model": Problem, "description": "A problem document."},
 }
 """What every route can answer too."""
+
+
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """What FastAPI should say of a body that the handler reads itself; the model's schema is added by `generate`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def answer(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:

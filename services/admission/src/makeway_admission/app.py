@@ -15,6 +15,7 @@ import uvicorn
 from asyncpg.pool import Pool
 from makeway_policy.rules import Policy
 from makeway_runtime.health import Check
+from makeway_runtime.kafka.publisher import Publisher
 from makeway_runtime.postgres.outbox import Outbox
 from makeway_runtime.postgres.pool import open_pool, ping
 from makeway_schemas.topics import SCHEDULER_INBOX
@@ -22,7 +23,6 @@ from makeway_schemas.topics import SCHEDULER_INBOX
 from makeway_admission.access import Access, Role, given_token
 from makeway_admission.channel import FRAME_BYTES
 from makeway_admission.doors import Doors
-from makeway_admission.facts import FactPublisher
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
@@ -38,6 +38,7 @@ _MOST_CONNECTIONS: Final = 1024
 _KEEP_ALIVE_SECONDS: Final = 30
 _FLUSH_SECONDS: Final = 2.0
 _DATE_SECONDS: Final = 1.0
+_OLDEST_FACT_SECONDS: Final = 15.0
 
 
 class AdmissionService:
@@ -46,7 +47,7 @@ class AdmissionService:
     def __init__(self, settings: AdmissionSettings) -> None:
         """Opens nothing yet."""
         self._settings = settings
-        self._publisher = FactPublisher(settings, client="admission", topics=[SCHEDULER_INBOX])
+        self._publisher = Publisher(settings, client="admission", topics=[SCHEDULER_INBOX])
         self._pool: Pool[asyncpg.Record] | None = None
         self._doors: Doors | None = None
         self._server: _Server | None = None
@@ -72,17 +73,17 @@ class AdmissionService:
             checks=self.checks,
         )
         self._socket = _listen(settings)
-        self._server = _Server(_server_config(settings, self._doors))
+        self._server = _Server(_server_config(settings, self._doors), settings)
 
     async def run(self) -> None:
         """Serves until cancelled."""
         if self._doors is None or self._server is None or self._socket is None:
             raise RuntimeError("start() comes before run()")
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._doors.outbox.run())
-            group.create_task(self._doors.intake.run())
-            group.create_task(self._doors.feed.run())
-            group.create_task(self._serve(self._server, self._socket))
+            for work in (self._doors.outbox, self._doors.intake, self._doors.feed):
+                group.create_task(work.run())
+            # In the group's body: told to end, it ends first, while the others still serve its open requests.
+            await self._serve(self._doors, self._server, self._socket)
 
     async def stop(self) -> None:
         """Publishes what is committed if the broker takes it soon; the outbox keeps the rest."""
@@ -101,17 +102,13 @@ class AdmissionService:
         """The database, and whether what was committed is being published."""
         return (Check(name="postgres", probe=self._probe_database), Check(name="outbox", probe=self._probe_outbox))
 
-    async def _serve(self, server: _Server, listening: socket.socket) -> None:
+    async def _serve(self, doors: Doors, server: _Server, listening: socket.socket) -> None:
         serving = asyncio.create_task(server.serve([listening]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        _write_port(self._settings, listening)
         try:
             await asyncio.shield(serving)
         finally:
             # Streams end first: an open one would hold the server's graceful end up to its limit.
-            if self._doors is not None:
-                self._doors.feed.close()
+            doors.feed.close()
             server.end()
             await serving
 
@@ -122,15 +119,16 @@ class AdmissionService:
         return None
 
     async def _probe_outbox(self) -> str | None:
-        waiting = 0 if self._doors is None else self._doors.outbox.pending
-        return None if waiting == 0 else f"{waiting} facts wait for the broker"
+        age = None if self._doors is None else await self._doors.store.oldest_fact_seconds()
+        return None if age is None or age < _OLDEST_FACT_SECONDS else f"facts have waited {age:.0f} s for the broker"
 
 
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers, which are the service's, and without its tenth-of-a-second tick."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, settings: AdmissionSettings) -> None:
         super().__init__(config)
+        self._settings = settings
         self._ended = asyncio.Event()
 
     def end(self) -> None:
@@ -142,6 +140,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Leaves signals alone."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, then says where."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            _write_port(self._settings, listening)
 
     async def main_loop(self) -> None:
         """Sets the headers that every answer carries, once a second while anybody is connected."""

@@ -1,4 +1,4 @@
-"""Reading JSON bodies: within a size, without duplicate keys, and with every number that pydantic can refuse by name."""
+"""Reading JSON bodies: within a size, without duplicate keys, every number in a form that its field can refuse."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ _DEEPEST: Final = 32
 class _DuplicateKey(ValueError):
     """Two members of one object have the same name: which one was meant is not known."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name[:100]
+
 
 async def read_document(request: Request) -> dict[str, Any]:
-    """The request's JSON object. Raises Refused: too large, not JSON, not an object, a key twice, nested too deep."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise refused(ProblemCode.BAD_REQUEST, f"the body must be application/json, not {kind[:100]}")
+    """The request's JSON object, whatever its Content-Type says: no other kind of body means anything here.
+
+    Raises Refused: too large, not JSON, not an object, a key twice, nested too deep.
+    """
     return parse_document(await _read(request))
 
 
@@ -32,7 +36,7 @@ def parse_document(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body, object_pairs_hook=_without_duplicates, parse_int=_integer)
     except _DuplicateKey as error:
-        raise refused(ProblemCode.BAD_REQUEST, str(error)) from error
+        raise refused(ProblemCode.BAD_REQUEST, "is given twice", field=error.name) from error
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise refused(ProblemCode.BAD_REQUEST, f"the body is not JSON: {reason}") from error
@@ -69,7 +73,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _DuplicateKey(f"the key {twice[:100]!r} is given twice")
+        raise _DuplicateKey(twice)
     return members
 
 

@@ -1,9 +1,9 @@
 """The connection that a node opens for the logs of all its runs.
 
-The node sends a text frame `{"type": "log", "run_id", "offset", "size"}` followed by one binary frame of `size` bytes, and
-at the end of a run `{"type": "log_end", "run_id", "size"}`. Each is answered `{"type": "stored", "run_id", "offset"}` with
-the bytes held now: where that is not what the node expected, it goes on from there. A run that is not this node's, or
-whose log is full, is answered `{"type": "refused", "run_id", "reason"}`; the others go on.
+The node sends a text frame `{"type": "log", "run_id", "offset", "size"}` followed by one binary frame of `size` bytes,
+and at the end of a run `{"type": "log_end", "run_id", "size"}`. Each is answered `{"type": "stored", "run_id",
+"offset"}` with the bytes held now: where that is not what the node expected, it goes on from there. A run that is not
+this node's, or whose log is full, is answered `{"type": "refused", "run_id", "reason"}`; the others go on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogEnd(BaseModel):
 _HEAD: Final[TypeAdapter[LogHead | LogEnd]] = TypeAdapter(Annotated[LogHead | LogEnd, Field(discriminator="type")])
 
 
-class _BadFrame(Exception):  # noqa: N818 - it never leaves this module
+class _BadFrame(Exception):
     """The node does not keep to the protocol; the text says where."""
 
 

@@ -63,7 +63,8 @@ def _objection(spec: JobSpec, job_class: JobClass) -> FieldProblem | None:
     lowest, highest = job_class.own_value_min, job_class.own_value_max
     if spec.priority is not None and not lowest <= spec.priority <= highest:
         return FieldProblem(
-            field="priority", message=f"must be {lowest} to {highest} in class {job_class.name}; this is {spec.priority}"
+            field="priority",
+            message=f"must be {lowest} to {highest} in class {job_class.name}; this is {spec.priority}",
         )
     grace = spec.preemption.grace
     if grace is not None and job_class.grace_max_seconds is not None and grace > job_class.grace_max_seconds:

@@ -10,7 +10,7 @@ from makeway_schemas.states import JobState
 from starlette.responses import Response
 
 from makeway_admission.access import Principal, require_all_teams
-from makeway_admission.answers import PROBLEMS, answer
+from makeway_admission.answers import PROBLEMS, Responses, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, visible_job
 from makeway_admission.errors import ProblemCode, not_found, refused
@@ -20,12 +20,8 @@ from makeway_admission.requests import parse_model
 
 router: Final = APIRouter(tags=["commands"], responses=PROBLEMS)
 
-_ENDED: Final = {200: {"model": CommandAccepted, "description": "The job has ended already; nothing changes."}}
-_PRIORITY_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PriorityChange"}}},
-    }
+_ENDED: Final[Responses] = {
+    200: {"model": CommandAccepted, "description": "The job has ended already; nothing changes."}
 }
 
 
@@ -46,7 +42,7 @@ async def cancel_job(request: Request, doors: ServiceDoors, principal: Submitter
     status_code=202,
     response_model=CommandAccepted,
     responses=_ENDED,
-    openapi_extra=_PRIORITY_BODY,
+    openapi_extra=json_body(PriorityChange),
 )
 async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, job_id: str) -> Response:
     """Give a job a manual value, or take it back with null. Only an admin of all teams reorders the queue."""

@@ -10,7 +10,7 @@ from makeway_schemas.states import TERMINAL
 from starlette.responses import Response
 
 from makeway_admission.access import Principal
-from makeway_admission.answers import PROBLEMS
+from makeway_admission.answers import PROBLEMS, Responses
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, visible_job
 from makeway_admission.jobs import cursor_of
 from makeway_admission.store import Record
@@ -20,7 +20,9 @@ from makeway_admission.views import event_view
 router: Final = APIRouter(tags=["events"], responses=PROBLEMS)
 
 _PAGE: Final = 200
-_STREAM: Final = {200: {"content": {EVENT_STREAM: {}}, "description": "One `EventView` an event; `id` is the cursor."}}
+_STREAM: Final[Responses] = {
+    200: {"content": {EVENT_STREAM: {}}, "description": "One `EventView` an event; `id` is the cursor."}
+}
 
 Cursor = Annotated[str | None, Query(description="Begin after this event; Last-Event-ID counts more.")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID")]
@@ -85,9 +87,7 @@ async def _job_stream(doors: Doors, job_id: str, after: int, *, follow: bool) ->
                 yield keep_alive.TEXT
 
 
-async def _team_stream(
-    doors: Doors, principal: Principal, after: int, *, follow: bool
-) -> AsyncGenerator[bytes, None]:
+async def _team_stream(doors: Doors, principal: Principal, after: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
     keep_alive = KeepAlive()
     yield keep_alive.TEXT
     with doors.feed.subscribe(None) as subscription:

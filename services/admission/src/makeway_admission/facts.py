@@ -10,7 +10,6 @@ from typing import Final
 
 from makeway_runtime.cloudevents import EventHeaders, to_headers
 from makeway_runtime.kafka.messages import Outgoing
-from makeway_runtime.kafka.publisher import Publisher
 from makeway_runtime.postgres.outbox import OutboxRow
 from makeway_schemas.facts import BATCH_TYPE
 from makeway_schemas.topics import SCHEDULER_INBOX
@@ -32,39 +31,26 @@ def fact_row(outbox_id: int, pool: str, fact: str) -> OutboxRow:
     )
 
 
-class FactPublisher(Publisher):
-    """Publishes single facts in as few messages as they fit; their order is kept."""
-
-    async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """`messages` hold one fact each. Returns or raises as `Publisher.publish` does."""
-        await super().publish(batched(messages))
+def compose(rows: Sequence[OutboxRow]) -> list[Outgoing]:
+    """As few messages as hold the facts, in their order: neighbours of one pool share one, within its bounds."""
+    return [_message(part) for _, neighbours in groupby(rows, key=lambda row: row.key) for part in _bounded(neighbours)]
 
 
-def batched(messages: Sequence[Outgoing]) -> list[Outgoing]:
-    """One message for neighbours that go to the same place, within the bounds of a message."""
-    return [
-        _batch(part)
-        for _, neighbours in groupby(messages, key=lambda message: (message.topic, message.partition, message.key))
-        for part in _bounded(neighbours)
-    ]
-
-
-def _bounded(messages: Iterable[Outgoing]) -> Iterable[list[Outgoing]]:
-    part: list[Outgoing] = []
+def _bounded(rows: Iterable[OutboxRow]) -> Iterable[list[OutboxRow]]:
+    part: list[OutboxRow] = []
     size = 0
-    for message in messages:
-        length = len(message.value or b"")
-        if part and (len(part) >= _MOST_FACTS or size + length > _MOST_BYTES):
+    for row in rows:
+        if part and (len(part) >= _MOST_FACTS or size + len(row.value) > _MOST_BYTES):
             yield part
             part, size = [], 0
-        part.append(message)
-        size += length
+        part.append(row)
+        size += len(row.value)
     if part:
         yield part
 
 
-def _batch(part: Sequence[Outgoing]) -> Outgoing:
-    facts = b",".join(message.value or b"" for message in part)
+def _message(part: Sequence[OutboxRow]) -> Outgoing:
+    facts = b",".join(row.value for row in part)
     value = b'{"version":1,"source":"%s","facts":[%s]}' % (SOURCE.encode(), facts)
     event = EventHeaders(
         # The same facts sent again are the same event.

@@ -20,13 +20,13 @@ from starlette.responses import Response
 
 from makeway_admission import measures
 from makeway_admission.access import Principal, Role, require
-from makeway_admission.answers import PROBLEMS, answer
+from makeway_admission.answers import PROBLEMS, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.class_rules import ClassRights, rights_of
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, doors_of
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
 from makeway_admission.intake import Answer, Outcome
-from makeway_admission.requests import parse_job
+from makeway_admission.requests import parse_job, said
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
 from makeway_admission.store import JobFilter, JobRequest
 from makeway_admission.texts import unkeepable_text
@@ -46,10 +46,7 @@ _SHOWN_AFTER_END: Final = timedelta(days=1)
     responses={200: {"model": Submitted, "description": "The idempotency key is known: this is the first job."}},
     openapi_extra={
         "parameters": [{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "maxLength": 255}}],
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}}},
-        },
+        **json_body(JobSpec),
     },
 )
 async def submit(request: Request) -> Response:
@@ -87,7 +84,7 @@ async def list_jobs(
     label: Annotated[list[str] | None, Query(description="name=value; all must hold.")] = None,
     node: str | None = None,
     since: Annotated[datetime | None, Query(description="Submitted at or after; with a zone.")] = None,
-    all: Annotated[bool, Query(description="Also jobs that ended more than a day ago.")] = False,  # noqa: A002
+    all: Annotated[bool, Query(description="Also jobs that ended more than a day ago.")] = False,
     cursor: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
 ) -> Response:
@@ -123,7 +120,7 @@ async def show_job(doors: ServiceDoors, principal: Viewer, job_id: str) -> Respo
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
     runs = await doors.store.runs_of_job(job_id)
-    return answer(job_detail(row, list(runs), doors.policy))
+    return answer(job_detail(row, runs, doors.policy))
 
 
 def traceparent_of(request: Request) -> str | None:
@@ -154,7 +151,8 @@ async def _submit(
         known = await _known(doors, team, key, request_hash)
         if known is not None:
             return known
-        raise Refused(problem_of(ProblemCode.INVALID_FIELD, _said(problem), () if problem is None else (problem,)))
+        fields = () if problem is None else (problem,)
+        raise Refused(problem_of(ProblemCode.INVALID_FIELD, said(fields), fields))
     job_id = new_job_id()
     return await doors.intake.admit(
         JobRequest(
@@ -200,7 +198,7 @@ def _spec_text(spec: JobSpec) -> str:
     text = spec.model_dump_json(by_alias=True, exclude_none=True)
     problem = unkeepable_text(spec.model_dump(by_alias=True)) if "\\u0000" in text else None
     if problem is not None:
-        raise Refused(problem_of(ProblemCode.INVALID_FIELD, _said(problem), (problem,)))
+        raise Refused(problem_of(ProblemCode.INVALID_FIELD, said((problem,)), (problem,)))
     return text
 
 
@@ -256,7 +254,3 @@ def _with_zone(moment: datetime | None) -> datetime | None:
     if moment is not None and moment.tzinfo is None:
         raise refused(ProblemCode.INVALID_FIELD, "must have a zone, such as 2026-01-31T12:00:00Z", field="since")
     return moment
-
-
-def _said(problem: FieldProblem | None) -> str:
-    return "" if problem is None else f"{problem.field}: {problem.message}"

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query
 from makeway_schemas.ids import job_of
 from starlette.responses import Response
 
-from makeway_admission.answers import PROBLEMS
+from makeway_admission.answers import PROBLEMS, Responses
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, visible_job
 from makeway_admission.errors import ProblemCode, not_found, refused
 from makeway_admission.feed import Subscription
@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = 128 * 1024
 LAST_BYTES_SECONDS: Final = 10.0
 """How long the rest of an ended run's log is waited for, counted from the last byte that came."""
 _MOST_TAIL_LINES: Final = 1_000_000
-_STREAM: Final = {
+_STREAM: Final[Responses] = {
     200: {
         "content": {"application/octet-stream": {}, EVENT_STREAM: {}},
         "description": "The bytes; or events `log` (run, offset, data in base64), `note` and `end`.",

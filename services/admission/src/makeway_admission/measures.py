@@ -7,7 +7,9 @@ from typing import Final
 from makeway_runtime.metrics import REGISTRY
 from prometheus_client import Counter, Gauge, Histogram
 
-SUBMITS: Final = Counter("makeway_submits", "Submits that reached the database, by outcome.", ["outcome"], registry=REGISTRY)
+SUBMITS: Final = Counter(
+    "makeway_submits", "Submits that reached the database, by outcome.", ["outcome"], registry=REGISTRY
+)
 SUBMIT_SECONDS: Final = Histogram(
     "makeway_submit_seconds",
     "From a submit's headers to its committed answer.",
@@ -15,5 +17,7 @@ SUBMIT_SECONDS: Final = Histogram(
     buckets=(0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 5.0),
 )
 STREAMS: Final = Gauge("makeway_streams_open", "Event and log streams that are open.", registry=REGISTRY)
-NODE_CHANNELS: Final = Gauge("makeway_node_channels_open", "Nodes that are connected for their logs.", registry=REGISTRY)
+NODE_CHANNELS: Final = Gauge(
+    "makeway_node_channels_open", "Nodes that are connected for their logs.", registry=REGISTRY
+)
 LOG_BYTES: Final = Counter("makeway_log_bytes_stored", "Bytes of logs that nodes sent.", registry=REGISTRY)

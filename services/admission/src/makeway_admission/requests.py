@@ -65,8 +65,12 @@ def refused_fields(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> Re
     fields = tuple(_field_problem(model, error) for error in found)
     only_unknown = all(error["type"] == "extra_forbidden" for error in found)
     code = ProblemCode.UNKNOWN_FIELD if only_unknown else ProblemCode.INVALID_FIELD
-    detail = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in fields)
-    return Refused(problem_of(code, detail[:2000], fields))
+    return Refused(problem_of(code, said(fields), fields))
+
+
+def said(fields: Iterable[FieldProblem]) -> str:
+    """The fields' problems as one sentence for people."""
+    return "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in fields)[:2000]
 
 
 def path_of(location: Iterable[str | int]) -> str:

@@ -15,7 +15,7 @@ from makeway_runtime.postgres.queries import load_queries
 from makeway_schemas.ids import JOB_ID_LENGTH
 
 from makeway_admission.access import NewToken, Principal, Role, TokenRow
-from makeway_admission.facts import fact_row
+from makeway_admission.facts import compose, fact_row
 
 __all__ = ["CommandRow", "Connection", "JobFilter", "JobRequest", "Store", "WrittenJob", "admit_jobs", "outbox_store"]
 
@@ -128,7 +128,7 @@ def outbox_store(pool: str) -> OutboxStore:
     async def delete(connection: Connection, ids: Sequence[int]) -> None:
         await _QUERIES.delete_outbox(connection, ids=list(ids))
 
-    return OutboxStore(shard=f"admission/{pool}", fetch_older_than=fetch_older_than, delete=delete)
+    return OutboxStore(shard=f"admission/{pool}", fetch_older_than=fetch_older_than, delete=delete, compose=compose)
 
 
 class Store:
@@ -257,7 +257,9 @@ class Store:
 
     async def jobs_by_prefix(self, prefix: str, team: str | None) -> list[str]:
         """Up to two jobs whose ids begin with `prefix`."""
-        return _ids(await self._many("jobs_by_prefix", prefix=prefix, last_possible=prefix.ljust(JOB_ID_LENGTH, "z"), team=team))
+        return _ids(
+            await self._many("jobs_by_prefix", prefix=prefix, last_possible=prefix.ljust(JOB_ID_LENGTH, "z"), team=team)
+        )
 
     async def last_job_of(self, submitted_by: str, team: str | None) -> list[str]:
         """The newest job of a submitter."""
@@ -295,6 +297,12 @@ class Store:
     async def job_counts(self) -> dict[str, int]:
         """Jobs by state."""
         return {row["state"]: row["jobs"] for row in await self._many("job_counts", pool=self._pool)}
+
+    async def oldest_fact_seconds(self) -> float | None:
+        """How long the oldest committed fact has waited to be published and forgotten; None when none waits."""
+        async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+            age: float | None = await _QUERIES.oldest_fact_seconds(connection, pool=self._pool)
+            return age
 
     async def pool_owner(self) -> Record | None:
         """Who decides for the pool."""

@@ -33,9 +33,7 @@ class StreamSlots:
     def one(self) -> Iterator[None]:
         """A slot for as long as the stream is open. Raises Refused (429) when there is none."""
         if self.open >= self._most:
-            raise refused(
-                ProblemCode.TOO_MANY_STREAMS, f"{self._most} streams are open", headers={"Retry-After": "5"}
-            )
+            raise refused(ProblemCode.TOO_MANY_STREAMS, f"{self._most} streams are open", headers={"Retry-After": "5"})
         self.open += 1
         try:
             yield

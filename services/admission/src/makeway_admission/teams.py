@@ -12,7 +12,7 @@ from makeway_schemas.ids import TEAM_PATTERN
 from starlette.responses import Response
 
 from makeway_admission.access import require_all_teams
-from makeway_admission.answers import PROBLEMS, answer, answer_list
+from makeway_admission.answers import PROBLEMS, answer, answer_list, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, ServiceDoors, Viewer
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
@@ -22,12 +22,6 @@ from makeway_admission.views import team_view
 router: Final = APIRouter(tags=["teams"], responses=PROBLEMS)
 
 _MOST_GPUS: Final = 1_000_000
-_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/TeamBody"}}},
-    }
-}
 
 
 @router.get("/v1/teams", response_model=list[TeamView])
@@ -45,12 +39,14 @@ async def show_team(doors: ServiceDoors, principal: Viewer, team: str) -> Respon
     return answer(team_view(rows[0]))
 
 
-@router.put("/v1/teams/{team}", response_model=TeamView, openapi_extra=_BODY)
+@router.put("/v1/teams/{team}", response_model=TeamView, openapi_extra=json_body(TeamBody))
 async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team: str) -> Response:
-    """Set a team up. Once any team is, only teams that were set up or used before may submit, with what they are allowed."""
+    """Set a team up. Once any team is, a team that is not known may not submit, and rights are those set up."""
     require_all_teams(principal, "setting teams up")
     if re.fullmatch(TEAM_PATTERN, team) is None:
-        raise refused(ProblemCode.INVALID_FIELD, "is no team's name: lower case letters, digits, '_', '.', '-'", field="team")
+        raise refused(
+            ProblemCode.INVALID_FIELD, "is no team's name: lower case letters, digits, '_', '.', '-'", field="team"
+        )
     body = parse_model(TeamBody, await read_document(request))
     problems = _problems(body, doors.policy)
     if problems:

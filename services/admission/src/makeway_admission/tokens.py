@@ -11,7 +11,7 @@ from makeway_schemas.ids import NODE_ID_PATTERN, TEAM_PATTERN
 from starlette.responses import Response
 
 from makeway_admission.access import Principal, new_token
-from makeway_admission.answers import PROBLEMS, answer, answer_list
+from makeway_admission.answers import PROBLEMS, answer, answer_list, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.class_rules import find_class
 from makeway_admission.doors import Admin, Doors, ServiceDoors
@@ -22,15 +22,9 @@ from makeway_admission.views import token_columns, token_view
 router: Final = APIRouter(tags=["tokens"], responses=PROBLEMS)
 
 _LONGEST_SECONDS: Final = 10 * 366 * 86400.0
-_BODY: Final = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/TokenRequest"}}},
-    }
-}
 
 
-@router.post("/v1/tokens", status_code=201, response_model=TokenCreated, openapi_extra=_BODY)
+@router.post("/v1/tokens", status_code=201, response_model=TokenCreated, openapi_extra=json_body(TokenRequest))
 async def create_token(request: Request, doors: ServiceDoors, principal: Admin) -> Response:
     """Make a token. An admin of a team makes tokens of that team; a node's token is made by an admin of all teams."""
     wanted = parse_model(TokenRequest, await read_document(request))

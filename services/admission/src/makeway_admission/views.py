@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from makeway_policy.rules import Policy
 from makeway_schemas.api import (
@@ -19,7 +19,11 @@ from makeway_schemas.api import (
 )
 from makeway_schemas.states import GpuState
 
-Row = Mapping[str, Any]
+
+class Row(Protocol):
+    """A row of the database, by column name."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 def job_view(row: Row, policy: Policy) -> JobView:
@@ -27,7 +31,7 @@ def job_view(row: Row, policy: Policy) -> JobView:
     return JobView.model_validate(_job_columns(row, policy))
 
 
-def job_detail(row: Row, runs: list[Row], policy: Policy) -> JobDetail:
+def job_detail(row: Row, runs: Sequence[Row], policy: Policy) -> JobDetail:
     """A job with its specification and runs."""
     return JobDetail.model_validate(
         {**_job_columns(row, policy), "spec": row["spec"], "runs": [run_view(run) for run in runs]}

@@ -26,12 +26,14 @@ from makeway_admission import (
     nodes,
     policies,
     preemptions,
+    resolve,
     teams,
     tokens,
+    why,
 )
 from makeway_admission.doors import Doors
 from makeway_admission.errors import ProblemCode, Refused, problem_of
-from makeway_admission.requests import path_of
+from makeway_admission.requests import path_of, said
 
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -45,6 +47,8 @@ SECURITY_HEADERS: Final = (
 
 ROUTERS: Final = (
     jobs.router,
+    resolve.router,
+    why.router,
     commands.router,
     events.router,
     logs.router,
@@ -90,7 +94,8 @@ async def _on_refused(_request: Request, error: Exception) -> Response:
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    return problem_response(problem_of(ProblemCode.INVALID_FIELD, "", _fields(error.errors())))
+    fields = _fields(error.errors())
+    return problem_response(problem_of(ProblemCode.INVALID_FIELD, said(fields), fields))
 
 
 def _fields(errors: Sequence[dict[str, object]]) -> tuple[FieldProblem, ...]:

@@ -24,6 +24,10 @@ SELECT outbox_id, fact::text AS fact FROM admission_outbox
 WHERE pool_id = :pool AND created_at < now() - make_interval(secs => :age_seconds)
 ORDER BY outbox_id LIMIT :row_limit;
 
+-- name: oldest_fact_seconds$
+-- How long the oldest committed fact has waited.
+SELECT extract(epoch FROM now() - min(created_at))::double precision FROM admission_outbox WHERE pool_id = :pool;
+
 -- name: delete_outbox!
 -- Forgets facts that are published.
 DELETE FROM admission_outbox WHERE outbox_id = ANY (:ids::bigint[]);
