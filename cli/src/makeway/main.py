@@ -1,5 +1,90 @@
-"""The command."""
+"""The command's front door: which module has which verb, and what an error becomes.
+
+Verbs are looked up in a table and their module is imported when one is called. A command that prints a list should be
+there at once, and importing the local cluster, the YAML reader and the rest for it would double its start-up time.
+"""
+
+import importlib
+import importlib.metadata
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+# httpx imports its own command line with rich and pygments when they are installed, which doubles its import time;
+# None is how Python marks a module as absent, and httpx is written to do without it.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
+VERBS: Final = {
+    "submit": "makeway.commands.submit",
+    "run": "makeway.commands.submit",
+    "wait": "makeway.commands.follow",
+    "logs": "makeway.commands.follow",
+    "ps": "makeway.commands.jobs",
+    "show": "makeway.commands.jobs",
+    "why": "makeway.commands.jobs",
+    "cancel": "makeway.commands.jobs",
+    "priority": "makeway.commands.jobs",
+    "status": "makeway.commands.overview",
+    "preemptions": "makeway.commands.overview",
+    "ack": "makeway.commands.ack",
+    "doctor": "makeway.commands.doctor",
+}
+GROUPS: Final = {
+    "node": "makeway.commands.node",
+    "gpu": "makeway.commands.gpu",
+    "team": "makeway.commands.team",
+    "token": "makeway.commands.token",
+}
+
+
+class VerbTable(TyperGroup):
+    """A command group that imports a verb's module when the verb is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*VERBS, *GROUPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The verb's command, or None for an unknown verb."""
+        if cmd_name in VERBS:
+            module = importlib.import_module(VERBS[cmd_name])
+            return typer.main.get_group(module.app).commands[cmd_name]
+        if cmd_name in GROUPS:
+            group = typer.main.get_group(importlib.import_module(GROUPS[cmd_name]).app)
+            group.name = cmd_name
+            return group
+        return None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the verb; what it raises on purpose becomes a sentence on stderr and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Imported by the verb already; not wanted where `--help` or `--version` is all.
+            code = importlib.import_module("makeway.commands.failures").exit_code(error)
+            if code is None:
+                raise
+            raise typer.Exit(code) from error
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"makeway {importlib.metadata.version('makeway')}\n")
+        raise typer.Exit
+
+
+app = typer.Typer(cls=VerbTable, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.callback(epilog="Exit codes, output and files: docs/cli.md. Each verb has --help.")
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """makeway: urgent work gets a GPU at once; what is pushed aside resumes."""
 
 
 def main() -> None:
-    """Entry point."""
+    """Entry point of the ``makeway`` command."""
+    app(prog_name="makeway")

@@ -1,0 +1,180 @@
+"""``Client``: one method per route of the API."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+from makeway_schemas import api
+from makeway_schemas.ids import is_job_id
+from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.states import TERMINAL, JobState
+from pydantic import BaseModel, TypeAdapter
+
+from makeway.client.streams import EventStream, LogStream
+from makeway.client.transport import Patience, Transport
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobQuery:
+    """Filters of ``Client.jobs``; those left out do not filter. ``include_finished``: ended jobs of any age too."""
+
+    states: tuple[JobState, ...] = ()
+    team: str | None = None
+    class_name: str | None = None
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node: str | None = None
+    include_finished: bool = False
+
+    def params(self) -> list[tuple[str, str]]:
+        """The query string, one pair per condition."""
+        single = {"team": self.team, "class": self.class_name, "name": self.name, "node": self.node}
+        pairs = [(key, value) for key, value in single.items() if value is not None]
+        pairs += [("state", state.value) for state in self.states]
+        pairs += [("label", f"{name}={value}") for name, value in self.labels.items()]
+        return [*pairs, ("all", "true")] if self.include_finished else pairs
+
+
+class Client:
+    """A synchronous client; use it as a context manager.
+
+    Every method raises ``Refused`` when the server says no and ``NoContact`` when an outage outlasts the patience.
+    """
+
+    def __init__(self, url: str, token: str = "", *, patience: Patience | None = None) -> None:
+        self.transport = Transport(url, token, patience or Patience())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.transport.close()
+
+    def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> api.Submitted:
+        """Submits a job. With the same key and content again it answers the job that exists already.
+
+        Without a key one is made for this call, so that a repeat after a lost answer never makes a second job.
+        """
+        valid = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
+        body = valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        headers = {"idempotency-key": idempotency_key or uuid.uuid4().hex}
+        response = self.transport.request("POST", "/v1/jobs", json=body, headers=headers)
+        return api.Submitted.model_validate_json(response.content)
+
+    def resolve(self, reference: str) -> str:
+        """The job id that a name, an id, its prefix or ``@last`` (the newest of this token) stands for."""
+        if is_job_id(reference):
+            return reference
+        answer = self.transport.request("GET", "/v1/resolve", params={"ref": reference}).json()
+        return str(answer["job_id"])
+
+    def job(self, job_id: str) -> api.JobDetail:
+        """One job with its specification and runs."""
+        return self._get(api.JobDetail, _job(job_id))
+
+    def jobs(self, query: JobQuery | None = None, *, limit: int | None = None) -> Iterator[api.JobView]:
+        """Jobs, newest first, page by page as they are consumed; at most ``limit``."""
+        params = (query or JobQuery()).params()
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            paging = [("cursor", cursor)] if cursor else []
+            response = self.transport.request("GET", "/v1/jobs", params=[*params, *paging])
+            page = api.JobPage.model_validate_json(response.content)
+            yield from page.jobs if left is None else page.jobs[:left]
+            left = None if left is None else left - len(page.jobs)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def why(self, job_id: str) -> api.WhyView:
+        """Why the job is where it is."""
+        return self._get(api.WhyView, f"{_job(job_id)}/why")
+
+    def cancel(self, job_id: str) -> api.CommandAccepted:
+        """Asks for the job's end; it is STOPPING until its process is proven gone."""
+        response = self.transport.request("POST", f"{_job(job_id)}/cancel")
+        return api.CommandAccepted.model_validate_json(response.content)
+
+    def set_priority(self, job_id: str, priority: int | None) -> api.CommandAccepted:
+        """Sets a manual value; None takes it back."""
+        response = self.transport.request("PUT", f"{_job(job_id)}/priority", json={"priority": priority})
+        return api.CommandAccepted.model_validate_json(response.content)
+
+    def events(self, job_id: str, *, after: int = 0) -> Iterator[api.EventView]:
+        """The job's events after a sequence number, as they happen, over outages; ends after a terminal state."""
+        for event in EventStream(self.transport, f"{_job(job_id)}/events", after=after):
+            if event is not None:
+                yield event
+                if event.state in TERMINAL:
+                    return
+
+    def logs(self, job_id: str, *, run: str = "", follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
+        """Pieces of the job's log: of one run (its number), of ``all`` runs, or of the newest; over outages."""
+        params = {"follow": "1" if follow else None, "run": run or None, "tail": None if tail is None else str(tail)}
+        return iter(LogStream(self.transport, f"{_job(job_id)}/logs", {k: v for k, v in params.items() if v}))
+
+    def nodes(self) -> list[api.NodeView]:
+        """All nodes."""
+        return self._list(api.NodeView, "/v1/nodes")
+
+    def gpus(self) -> list[api.GpuView]:
+        """All GPUs with their leases and readings."""
+        return self._list(api.GpuView, "/v1/gpus")
+
+    def cluster(self) -> api.ClusterView:
+        """Figures of the whole cluster."""
+        return self._get(api.ClusterView, "/v1/cluster")
+
+    def preemptions(self, **filters: str) -> list[api.PreemptionView]:
+        """Records of preemptions, newest first."""
+        return self._list(api.PreemptionView, "/v1/preemptions", filters)
+
+    def teams(self) -> list[api.TeamView]:
+        """All teams with limits and use."""
+        return self._list(api.TeamView, "/v1/teams")
+
+    def set_team(self, team: str, body: api.TeamBody) -> api.TeamView:
+        """Creates or replaces a team's limits."""
+        path = f"/v1/teams/{quote(team, safe='')}"
+        response = self.transport.request("PUT", path, json=body.model_dump(mode="json"))
+        return api.TeamView.model_validate_json(response.content)
+
+    def tokens(self) -> list[api.TokenView]:
+        """All tokens, without their secrets."""
+        return self._list(api.TokenView, "/v1/tokens")
+
+    def create_token(self, request: api.TokenRequest) -> api.TokenCreated:
+        """A new token; its secret is shown this once."""
+        response = self.transport.request("POST", "/v1/tokens", json=request.model_dump(mode="json"))
+        return api.TokenCreated.model_validate_json(response.content)
+
+    def revoke_token(self, token_id: str) -> None:
+        """From now on the token opens nothing."""
+        self.transport.request("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+
+    def health(self) -> api.Health:
+        """The API service's own health."""
+        return self._get(api.Health, "/healthz")
+
+    def _get(self, model: type[_M], path: str) -> _M:
+        return model.model_validate_json(self.transport.request("GET", path).content)
+
+    def _list(self, model: type[_M], path: str, params: Mapping[str, str] | None = None) -> list[_M]:
+        response = self.transport.request("GET", path, params=dict(params or {}))
+        return TypeAdapter(list[model]).validate_json(response.content)  # type: ignore[valid-type]
+
+
+def _job(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"

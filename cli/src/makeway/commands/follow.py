@@ -1,0 +1,115 @@
+"""``wait`` and ``logs``, and following a job to its end as ``run`` and ``submit --wait`` do too."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from makeway_schemas.api import EventView, JobDetail
+from makeway_schemas.durations import format_duration, parse_duration
+from makeway_schemas.states import TERMINAL, JobState
+
+from makeway.client import Client
+from makeway.client.waiting import wait_for_end
+from makeway.commands.options import PATIENCE_HELP, Job, Jobs, Output, State, connect
+from makeway.exit_codes import EPILOG, ExitCode, of_job
+from makeway.output import OutputFormat, print_json, safe, say, write_out
+
+app = typer.Typer(rich_markup_mode=None)
+
+Duration = Annotated[
+    float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Stop waiting after it.")
+]
+Patience = Annotated[float, typer.Option(parser=parse_duration, metavar="DURATION", help=PATIENCE_HELP)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, as a code and a sentence."""
+
+    job: JobDetail
+
+    @property
+    def code(self) -> int:
+        """The exit code of whoever waited for the job."""
+        return of_job(self.job)
+
+    def __str__(self) -> str:
+        job = self.job
+        ran = f" after {format_duration(job.used_seconds)}" if job.used_seconds else ""
+        times = f", preempted {job.preemptions} time{'s' if job.preemptions > 1 else ''}" if job.preemptions else ""
+        detail = job.message or job.reason
+        code = f" with exit code {self.code}" if job.state is JobState.FAILED else ""
+        return f"job {job.job_id} {job.state}{code}{ran}{times}" + (f": {safe(detail)}" if detail else "")
+
+
+def say_event(event: EventView) -> None:
+    """One line of progress for each move of the job."""
+    run = f" (run {event.run})" if event.run else ""
+    reason = event.data.get("reason") or event.data.get("message") or ""
+    say(f"{event.at.astimezone():%H:%M:%S} {event.state}{run}" + (f": {reason}" if reason else ""))
+
+
+def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) -> JobDetail:
+    """Waits with progress on stderr and says how it ended."""
+    shown: list[str] = []
+
+    def on_event(event: EventView) -> None:
+        if shown[-1:] != [event.state] and event.state not in TERMINAL:
+            say_event(event)
+        shown.append(event.state)
+
+    job = wait_for_end(client, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
+    say(str(Ending(job)))
+    return job
+
+
+def follow_to_end(client: Client, job_id: str, *, on_interrupt: Callable[[Client, str], None]) -> int:
+    """Copies the log of all runs to stdout and returns the job's exit code, or DETACHED after Ctrl-C."""
+    try:
+        for piece in client.logs(job_id, run="all", follow=True):
+            write_out(piece)
+        return Ending(end_of(client, job_id)).code
+    except KeyboardInterrupt:
+        on_interrupt(client, job_id)
+        return ExitCode.DETACHED
+
+
+@app.command(epilog=EPILOG)
+def wait(
+    jobs: Jobs,
+    timeout: Duration = None,
+    patience: Patience = 60.0,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Wait for jobs to end and exit with the job's code; of several, with the first code that is not 0."""
+    client = connect(state_dir, patience_seconds=patience)
+    with client:
+        ended = [end_of(client, client.resolve(reference), timeout) for reference in jobs]
+    if output is OutputFormat.JSON:
+        print_json(ended[0] if len(ended) == 1 else ended)
+    raise typer.Exit(next((Ending(job).code for job in ended if Ending(job).code), 0))
+
+
+@app.command(epilog=EPILOG)
+def logs(
+    job: Job,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="To the end; then exit with the job's code.")] = False,
+    run: Annotated[
+        str, typer.Option(metavar="N|all", help="The run; default: the newest, or all when following.")
+    ] = "",
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last so many lines.")] = None,
+    patience: Patience = 60.0,
+    state_dir: State = None,
+) -> None:
+    """Print a job's log, as its program wrote it."""
+    if run not in ("", "all") and not (run.isascii() and run.isdigit()):
+        raise typer.BadParameter("a run's number from 1, or all", param_hint="--run")
+    client = connect(state_dir, patience_seconds=patience)
+    with client:
+        job_id = client.resolve(job)
+        for piece in client.logs(job_id, run=run or ("all" if follow else ""), follow=follow, tail=tail):
+            write_out(piece)
+        if follow:
+            raise typer.Exit(Ending(end_of(client, job_id)).code)

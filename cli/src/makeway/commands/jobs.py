@@ -1,0 +1,195 @@
+"""``ps``, ``show``, ``why``, ``cancel``, ``priority``."""
+
+from typing import Annotated
+
+import typer
+from makeway_schemas.api import JobDetail, JobView, RunView, WhyView
+from makeway_schemas.durations import format_duration
+from makeway_schemas.states import JobState
+
+from makeway.client import JobQuery
+from makeway.commands.options import Job, Jobs, Output, State, connect
+from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
+
+app = typer.Typer(rich_markup_mode=None)
+
+COLUMNS = ("ID", "NAME", "TEAM", "CLASS", "STATE", "GPUS", "NODE", "AGE", "PREEMPTED", "REASON")
+
+
+def _job_row(job: JobView) -> tuple[str, ...]:
+    return (
+        job.job_id,
+        job.name,
+        job.team,
+        job.class_name,
+        job.state,
+        str(job.gpus),
+        job.node or "-",
+        age(job.submitted_at),
+        str(job.preemptions),
+        job.reason or job.message,
+    )
+
+
+@app.command()
+def ps(
+    state: Annotated[list[JobState] | None, typer.Option("--in", help="Only jobs in this state.")] = None,
+    team: Annotated[str | None, typer.Option(help="Only jobs of this team.")] = None,
+    class_name: Annotated[str | None, typer.Option("--class", help="Only jobs of this class.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Only jobs with this label.")] = None,
+    node: Annotated[str | None, typer.Option(help="Only jobs on this node.")] = None,
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Finished jobs of any age too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 1000,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """List jobs, newest first; finished ones for a day."""
+    query = JobQuery(
+        states=tuple(state or ()),
+        team=team,
+        class_name=class_name,
+        name=name,
+        labels=dict(_label(text) for text in label or ()),
+        node=node,
+        include_finished=all_jobs,
+    )
+    client = connect(state_dir)
+    with client:
+        jobs = list(client.jobs(query, limit=limit))
+    if output is OutputFormat.JSON:
+        print_json(jobs)
+        return
+    print_table(COLUMNS, (_job_row(job) for job in jobs))
+    if len(jobs) == limit:
+        say(f"the newest {limit} are shown; --limit shows more")
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--label")
+    return name, value
+
+
+@app.command()
+def show(job: Job, output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """Show a job: what was asked for, where it is, its runs."""
+    client = connect(state_dir)
+    with client:
+        detail = client.job(client.resolve(job))
+    if output is OutputFormat.JSON:
+        print_json(detail)
+        return
+    print_fields(_job_fields(detail))
+    if detail.runs:
+        print_out("")
+        columns = ("RUN", "STATE", "NODE", "GPUS", "STARTED", "RAN", "END", "CODE", "ACKED", "RESUMED", "MESSAGE")
+        print_table(columns, (_run_row(run) for run in detail.runs))
+
+
+def _job_fields(job: JobDetail) -> list[tuple[str, str]]:
+    command = job.spec.command
+    return [
+        ("id", job.job_id),
+        ("name", job.name),
+        ("state", job.state),
+        ("reason", job.reason),
+        ("message", job.message),
+        ("team", job.team),
+        ("class", f"{job.class_name} (priority {job.priority})"),
+        ("pool", job.pool),
+        ("gpus", str(job.gpus)),
+        ("node", job.node or ""),
+        ("command", " ".join(command) if command else "a script"),
+        ("working dir", job.spec.working_dir or ""),
+        ("labels", ", ".join(f"{name}={value}" for name, value in sorted(job.labels.items()))),
+        ("submitted", f"{local_time(job.submitted_at)} by {job.submitted_by}"),
+        ("first start", local_time(job.started_at)),
+        ("ended", local_time(job.ended_at)),
+        ("end", job.end_cause or ""),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("run time", format_duration(job.used_seconds) if job.used_seconds else ""),
+        ("preempted", f"{job.preemptions} times" if job.preemptions else ""),
+        ("last acked step", "" if job.last_ack_step is None else str(job.last_ack_step)),
+    ]
+
+
+def _run_row(run: RunView) -> tuple[str, ...]:
+    code = f"signal {run.signal}" if run.signal else "-" if run.exit_code is None else str(run.exit_code)
+    return (
+        str(run.number),
+        run.state,
+        run.node,
+        ",".join(str(index) for index in run.gpu_indexes) or "-",
+        local_time(run.started_at) or "-",
+        "-" if run.run_seconds is None else format_duration(run.run_seconds),
+        (run.end_cause or "-") + (" (killed)" if run.forced else ""),
+        code,
+        "-" if run.ack_step is None else str(run.ack_step),
+        "-" if run.resumed_step is None else str(run.resumed_step),
+        run.message,
+    )
+
+
+@app.command()
+def why(job: Job, output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """Say why a job is where it is: the reason, its place in the queue, who is ahead."""
+    client = connect(state_dir)
+    with client:
+        view = client.why(client.resolve(job))
+    if output is OutputFormat.JSON:
+        print_json(view)
+        return
+    print_fields(_why_fields(view))
+    if view.ahead:
+        print_out("ahead:")
+        print_table(
+            ("ID", "NAME", "CLASS", "VALUE"), ((a.job_id, a.name, a.class_name, str(a.queue_value)) for a in view.ahead)
+        )
+
+
+def _why_fields(view: WhyView) -> list[tuple[str, str]]:
+    place = "" if view.queue_position is None else f"{view.queue_position} of {view.queue_length}"
+    details = [
+        (name.replace("_", " "), str(value)) for name, value in view.detail.items() if value not in (None, "", [], {})
+    ]
+    return [
+        ("state", view.state),
+        ("reason", f"{view.reason} ({view.reason_code})" if view.reason_code else view.reason),
+        ("place in the queue", place),
+        ("decided", local_time(view.decided_at)),
+        *details,
+    ]
+
+
+@app.command()
+def cancel(jobs: Jobs, output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """Cancel jobs; each is STOPPING until its process is gone. One that has ended stays as it is, and that is said."""
+    client = connect(state_dir)
+    with client:
+        answers = [client.cancel(client.resolve(reference)) for reference in jobs]
+    if output is OutputFormat.JSON:
+        print_json(answers)
+        return
+    for answer in answers:
+        print_out(f"{answer.job_id}  {answer.state}" + (f"  {safe(answer.message)}" if answer.message else ""))
+
+
+@app.command()
+def priority(
+    job: Job,
+    value: Annotated[str, typer.Argument(help="A value from 0, or `none` to take a manual value back.")],
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Give a job a manual priority, which holds at once."""
+    if value != "none" and not (value.isascii() and value.isdigit()):
+        raise typer.BadParameter(f"{value!r} is neither a whole number from 0 nor `none`", param_hint="VALUE")
+    client = connect(state_dir)
+    with client:
+        answer = client.set_priority(client.resolve(job), None if value == "none" else int(value))
+    if output is OutputFormat.JSON:
+        print_json(answer)
+        return
+    print_out(f"{answer.job_id}  {answer.state}" + (f"  {safe(answer.message)}" if answer.message else ""))

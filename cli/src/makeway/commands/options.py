@@ -1,0 +1,24 @@
+"""The options that verbs share, and how they get their client."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from makeway.client import Client, Patience
+from makeway.context import find_context
+from makeway.output import OutputFormat
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: the API's models (docs/cli.md).")]
+State = Annotated[Path | None, typer.Option("--state", help="The cluster's state folder (or MAKEWAY_STATE).")]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="A name, an id, the beginning of an id, or @last.")]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names, ids, beginnings of ids, or @last.")]
+
+PATIENCE_HELP = "Seconds without contact before giving up, once there was contact."
+
+
+def connect(state: Path | None, *, patience_seconds: float | None = None) -> Client:
+    """The client of the cluster in force. Raises NoCluster where none is known."""
+    context = find_context(state)
+    patience = Patience() if patience_seconds is None else Patience(later_seconds=patience_seconds)
+    return Client(context.url, context.token, patience=patience)

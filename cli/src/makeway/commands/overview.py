@@ -1,0 +1,124 @@
+"""``status`` and ``preemptions``: the cluster as a whole."""
+
+from typing import Annotated
+
+import typer
+from makeway_schemas.api import ClusterView, GpuTypeFigures, PreemptionView
+
+from makeway.commands.options import Output, State, connect
+from makeway.context import find_context
+from makeway.output import OutputFormat, local_time, print_fields, print_json, print_out, print_table
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def status(output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """Show the cluster: nodes, GPUs, memory, use, jobs by state."""
+    context = find_context(state_dir)
+    client = connect(state_dir)
+    with client:
+        view = client.cluster()
+    if output is OutputFormat.JSON:
+        print_json(view)
+        return
+    print_fields([("address", context.url), *_fields(view)])
+    if view.by_type:
+        print_out("")
+        columns = (
+            "POOL",
+            "TYPE",
+            "GPUS",
+            "LEASED",
+            "UNUSABLE",
+            "VRAM",
+            "VRAM LEASED",
+            "VRAM USED",
+            "UTILISATION",
+            "NOTE",
+        )
+        print_table(columns, (_type_row(figures) for figures in view.by_type))
+
+
+def _fields(view: ClusterView) -> list[tuple[str, str]]:
+    jobs = ", ".join(f"{count} {state}" for state, count in view.jobs.items() if count) or "none"
+    return [
+        ("version", view.version),
+        ("scheduler", view.scheduler or "none: nothing is decided until one is back"),
+        ("nodes", f"{view.nodes_ready} of {view.nodes} ready"),
+        ("gpus", f"{view.gpus_leased} of {view.gpus} leased"),
+        ("jobs", jobs),
+    ]
+
+
+def _type_row(figures: GpuTypeFigures) -> tuple[str, ...]:
+    notes = ["simulated"] if figures.simulated else []
+    if figures.unknown_readings:
+        notes.append(f"{figures.unknown_readings} readings unknown, left out")
+    return (
+        figures.pool,
+        figures.type_name,
+        str(figures.gpus),
+        str(figures.gpus_leased),
+        str(figures.gpus_unusable),
+        gib(figures.vram_mib),
+        gib(figures.vram_leased_mib),
+        gib(figures.vram_used_mib),
+        "-" if figures.utilisation_percent is None else f"{figures.utilisation_percent:.0f} %",
+        "; ".join(notes),
+    )
+
+
+def gib(mib: int | None) -> str:
+    """MiB as GiB for reading; an unknown value is a dash, never 0."""
+    return "-" if mib is None else f"{mib / 1024:.4g} GiB"
+
+
+@app.command()
+def preemptions(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Only those that this job caused or suffered.")
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """List preemptions, newest first: who made way for whom, and what it cost."""
+    client = connect(state_dir)
+    with client:
+        filters = {} if job is None else {"job": client.resolve(job)}
+        records = client.preemptions(**filters)
+    if output is OutputFormat.JSON:
+        print_json(records)
+        return
+    columns = (
+        "DECIDED",
+        "VICTIM",
+        "FOR",
+        "TRIGGER",
+        "NOTICE",
+        "ACKED",
+        "EXIT",
+        "EMPTY",
+        "NEXT STARTED",
+        "LOST GPU-S",
+        "NOTE",
+    )
+    print_table(columns, (_preemption_row(record) for record in records))
+
+
+def _preemption_row(record: PreemptionView) -> tuple[str, ...]:
+    notes = ["void: it had ended by itself"] if record.void else ["killed after its grace"] if record.forced else []
+    if record.resumed_step is not None:
+        notes.append(f"resumed at step {record.resumed_step}")
+    return (
+        local_time(record.decided_at),
+        record.victim_run,
+        record.preemptor_run or record.preemptor_job or "-",
+        record.trigger,
+        *(
+            "-" if at is None else f"+{(at - record.decided_at).total_seconds():.3f} s"
+            for at in (record.noticed_at, record.acked_at, record.exited_at, record.empty_at, record.bound_at)
+        ),
+        "-" if record.lost_gpu_seconds is None else f"{record.lost_gpu_seconds:.1f}",
+        "; ".join(notes),
+    )

@@ -1,0 +1,121 @@
+"""``team``: limits and what is used of them."""
+
+from typing import Annotated
+
+import typer
+from makeway_schemas.api import TeamBody, TeamView
+from pydantic import ValidationError
+
+from makeway.commands.options import Output, State, connect
+from makeway.errors import SpecInvalid, SpecProblem
+from makeway.output import OutputFormat, print_json, print_table
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+Entries = Annotated[list[str] | None, typer.Option(metavar="NAME=GPUS")]
+
+
+@app.callback()
+def team() -> None:
+    """Teams: limits, guarantees, allowances."""
+
+
+@app.command("list")
+def list_teams(output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """List teams, their limits and what they use now."""
+    client = connect(state_dir)
+    with client:
+        teams = client.teams()
+    if output is OutputFormat.JSON:
+        print_json(teams)
+        return
+    _print(teams)
+
+
+@app.command("set")
+def set_team(
+    name: Annotated[str, typer.Argument(help="The team.")],
+    limit: Annotated[str | None, typer.Option(help="GPUs at most, or none.")] = None,
+    guarantee: Annotated[str | None, typer.Option(help="GPUs that the team can always get back.")] = None,
+    weight: Annotated[float | None, typer.Option(help="Its weight where the order is fair; 0 is last.")] = None,
+    max_queued: Annotated[str | None, typer.Option(help="Most jobs that may wait.")] = None,
+    class_limit: Entries = None,
+    allow: Entries = None,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Create a team or change what is named; --allow urgent=4, high=.., not_preemptible=.., --class-limit low=2."""
+    given = {"limit": limit, "guarantee": guarantee, "weight": weight, "max_queued": max_queued}
+    changes = {field: _number(value) for field, value in given.items() if value is not None}
+    client = connect(state_dir)
+    with client:
+        before = next((team for team in client.teams() if team.team == name), None)
+        kept = {} if before is None else before.model_dump(include=set(TeamBody.model_fields))
+        values = kept | changes
+        values["class_limits"] = dict(kept.get("class_limits", {})) | _entries(class_limit, "--class-limit")
+        values["allowances"] = dict(kept.get("allowances", {})) | _entries(allow, "--allow")
+        after = client.set_team(name, _body(values))
+    if output is OutputFormat.JSON:
+        print_json(after)
+        return
+    _print([after])
+
+
+def _number(value: str | float) -> object:
+    if value == "none":
+        return None
+    return int(value) if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit() else value
+
+
+def _entries(texts: list[str] | None, flag: str) -> dict[str, object]:
+    entries: dict[str, object] = {}
+    for text in texts or ():
+        name, found, value = text.partition("=")
+        if not found:
+            raise typer.BadParameter(f"{text!r} is not NAME=GPUS", param_hint=flag)
+        entries[name] = _number(value)
+    return entries
+
+
+def _body(values: dict[str, object]) -> TeamBody:
+    try:
+        return TeamBody.model_validate(values)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        problems = (SpecProblem(field=".".join(map(str, d["loc"])), message=d["msg"]) for d in details)
+        raise SpecInvalid(tuple(problems)) from error
+
+
+def _print(teams: list[TeamView]) -> None:
+    columns = (
+        "TEAM",
+        "USED",
+        "GUARANTEE",
+        "LIMIT",
+        "WEIGHT",
+        "RUNNING",
+        "WAITING",
+        "MAX QUEUED",
+        "ALLOWED",
+        "CLASS LIMITS",
+    )
+    print_table(columns, (_row(team) for team in teams))
+
+
+def _row(team: TeamView) -> tuple[str, ...]:
+    return (
+        team.team,
+        f"{team.gpus_used:g}",
+        str(team.guarantee),
+        "none" if team.limit is None else str(team.limit),
+        f"{team.weight:g}",
+        str(team.jobs_running),
+        str(team.jobs_waiting),
+        str(team.max_queued),
+        _text(team.allowances),
+        _text(team.class_limits),
+    )
+
+
+def _text(entries: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(entries.items())) or "-"

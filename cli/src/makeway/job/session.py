@@ -1,0 +1,151 @@
+"""``session()``: one run of a training job, from resuming to declaring it done."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from makeway.job import control, notice
+from makeway.job.checkpoint import Checkpoint, CheckpointFolder, Snapshot, Superseded, take_snapshot
+
+FOLDER_VARIABLE: Final = "MAKEWAY_CHECKPOINT_DIR"
+RUN_VARIABLE: Final = "MAKEWAY_RUN"
+_DEFAULT_FOLDER: Final = "checkpoints"
+
+
+class SaveFailed(Exception):
+    """A checkpoint that was waited for could not be kept; the reason is its cause."""
+
+
+class Session:
+    """The job's checkpoints and its stop notice. Made by ``session``; used from one thread."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self.folder = folder
+        self.run = folder.run
+        self.declared_done = False
+        self._changed = threading.Condition()
+        self._pending: tuple[Snapshot, float | None] | None = None
+        self._writing = False
+        self._closing = False
+        self._error: Exception | None = None
+        self._writer = threading.Thread(target=self._write_until_closed, name="makeway-checkpoint", daemon=True)
+        self._writer.start()
+
+    def stop_requested(self) -> bool:
+        """Whether the notice has come."""
+        return notice.stop_requested()
+
+    def grace_left(self) -> float | None:
+        """Seconds until SIGKILL; None while no stop is wanted."""
+        return notice.grace_left()
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Calls back once when the notice comes, in another thread."""
+        notice.on_stop(callback)
+
+    def resume(self) -> Checkpoint | None:
+        """The newest checkpoint, reported as resumed with its load time; None for a start from the beginning."""
+        found = self.folder.newest()
+        if found is not None:
+            _warn_of(lambda: control.resumed(found.step, load_seconds=found.load_seconds))
+        return found
+
+    def save(
+        self, step: int, state: Any, *, epoch: float | None = None, fraction: float | None = None, wait: bool = False
+    ) -> None:
+        """Copies the state now and writes it in the background; it is acked once it is on disk.
+
+        A newer save replaces one that was not begun yet. A failure is said on stderr and training goes on; with
+        ``wait`` it raises SaveFailed. Raises Superseded when a newer run owns the folder.
+        """
+        snapshot = take_snapshot(step, state, epoch)
+        with self._changed:
+            self._raise_if_superseded()
+            self._error = None
+            self._pending = (snapshot, fraction)
+            self._changed.notify_all()
+        if wait:
+            self.flush()
+
+    def flush(self) -> None:
+        """Waits until nothing is left to write. Raises SaveFailed with the last failure, or Superseded."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending is None and not self._writing)
+            self._raise_if_superseded()
+            if self._error is not None:
+                raise SaveFailed(f"the checkpoint was not kept: {self._error}") from self._error
+
+    def done(self) -> None:
+        """Declares the work finished: after a stop notice too, this run's end is then the job's."""
+        self._drain()
+        self.declared_done = True
+        control.done()
+
+    def close(self) -> None:
+        """Writes what is pending and ends the writer."""
+        self._drain()
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._writer.join()
+
+    def _drain(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending is None and not self._writing)
+
+    def _raise_if_superseded(self) -> None:
+        if isinstance(self._error, Superseded):
+            raise self._error
+
+    def _write_until_closed(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending is not None or self._closing)
+                if self._pending is None:
+                    return
+                (snapshot, fraction), self._pending = self._pending, None
+                self._writing = True
+            error = self._write(snapshot, fraction)
+            with self._changed:
+                self._writing = False
+                self._error = error
+                self._changed.notify_all()
+
+    def _write(self, snapshot: Snapshot, fraction: float | None) -> Exception | None:
+        try:
+            size_bytes = self.folder.write(snapshot)
+        except (OSError, Superseded) as error:
+            sys.stderr.write(f"makeway.job: step {snapshot.step} was not saved: {error}\n")
+            return error
+        _warn_of(lambda: control.ack(snapshot.step, size_bytes=size_bytes, fraction=fraction, epoch=snapshot.epoch))
+        return None
+
+
+@contextmanager
+def session(folder: str | os.PathLike[str] | None = None, *, keep: int = 3) -> Iterator[Session]:
+    """A run's session; ``folder`` defaults to the job's checkpoint folder, outside makeway to ``./checkpoints``.
+
+    At a normal end, without a stop wanted, it declares the job done. Raises Superseded where a newer run was here.
+    """
+    notice.listen()
+    chosen = Path(folder or os.environ.get(FOLDER_VARIABLE) or _DEFAULT_FOLDER)
+    number = os.environ.get(RUN_VARIABLE, "")
+    opened = Session(CheckpointFolder(chosen, run=int(number) if number.isdigit() else None, keep=keep))
+    try:
+        yield opened
+    finally:
+        opened.close()
+    if not opened.declared_done and not opened.stop_requested():
+        opened.done()
+
+
+def _warn_of(tell: Callable[[], None]) -> None:
+    """A word that did not arrive costs a better decision, not the job."""
+    try:
+        tell()
+    except control.ControlError as error:
+        sys.stderr.write(f"makeway.job: {error}\n")

@@ -1,0 +1,148 @@
+"""Reads a job file into plain values and remembers where each came from.
+
+Only what a job needs is understood: mappings, lists and scalars of YAML 1.2's core schema, where ``no`` is a text and
+``1:30`` is no number. Doubled keys, anchors, tags and several documents are refused: each is a mistake far more often
+than it is meant, and an alias may also make a small file endless.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from makeway.errors import SpecInvalid, SpecProblem
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES: Final = 1024 * 1024
+
+_INTEGER = re.compile(r"[-+]?\d+")
+_FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
+_WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_LEADING_TABS = re.compile(r"(?m)^\t+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A position in the file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpecFile:
+    """The values of a file and where each key or item stands."""
+
+    source: str
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[Path, Place] = field(default_factory=dict)
+
+
+def read_spec(text: str, source: str) -> SpecFile:
+    """Parses a job file. Raises SpecInvalid with file, line and column."""
+    reader = _Reader(source)
+    root = reader.compose(text)
+    if not isinstance(root, yaml.MappingNode):
+        raise reader.problem(root, "", "a job file is a mapping of fields, such as `command: [python, train.py]`")
+    return SpecFile(source=source, values=reader.mapping(root, ()), places=reader.places)
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.places: dict[Path, Place] = {}
+
+    def problem(self, node: yaml.Node | yaml.Event | None, name: str, message: str) -> SpecInvalid:
+        mark = node.start_mark if node is not None else None
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        return SpecInvalid((SpecProblem(field=name, message=message, source=self.source, line=line, column=column),))
+
+    def compose(self, text: str) -> yaml.Node | None:
+        # JSON may be indented with tabs, YAML may not; a tab at the start of a line is never inside a JSON text.
+        plain = _LEADING_TABS.sub(lambda tabs: " " * len(tabs[0]), text) if text.lstrip().startswith("{") else text
+        try:
+            for event in yaml.parse(plain, Loader=yaml.SafeLoader):
+                self._check_event(event)
+            return yaml.compose(plain, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            message = error.problem or "this is no YAML"
+            raise SpecInvalid((_problem_at(self.source, line, column, message),)) from error
+        except yaml.YAMLError as error:
+            raise SpecInvalid((_problem_at(self.source, 1, 1, str(error)),)) from error
+        except RecursionError as error:
+            raise SpecInvalid((_problem_at(self.source, 1, 1, "nested too deeply"),)) from error
+
+    def _check_event(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise self.problem(event, "", "anchors and aliases (& and *) are not understood; quote the text")
+        if getattr(event, "tag", None) is not None:
+            raise self.problem(event, "", "tags (!) are not understood; quote the text")
+
+    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.problem(key_node, dotted(path), "a field's name is a text")
+            key = _join_surrogates(key_node.value)
+            where = (*path, key)
+            if key in values:
+                first = self.places[where]
+                raise self.problem(key_node, dotted(where), f"given twice; first in line {first.line}")
+            self.places[where] = _place(key_node)
+            values[key] = self.value(value_node, where)
+        return values
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return list(self._items(node, path))
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        raise self.problem(node, dotted(path), "neither a mapping, a list nor a scalar")
+
+    def _items(self, node: yaml.SequenceNode, path: Path) -> Iterator[Any]:
+        for at, item in enumerate(node.value):
+            self.places[(*path, at)] = _place(item)
+            yield self.value(item, (*path, at))
+
+
+def dotted(path: Path) -> str:
+    """``preemption.grace``, ``command[2]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _problem_at(source: str, line: int, column: int, message: str) -> SpecProblem:
+    return SpecProblem(field="", message=message, source=source, line=line, column=column)
+
+
+def _place(node: yaml.Node) -> Place:
+    return Place(line=node.start_mark.line + 1, column=node.start_mark.column + 1)
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text = node.value
+    if node.style is not None:
+        return _join_surrogates(text)
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _INTEGER.fullmatch(text):
+        # Longer than any field allows, and Python refuses to convert thousands of digits.
+        return int(text) if len(text) <= 40 else text
+    if _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _join_surrogates(text: str) -> str:
+    """JSON writes a character beyond U+FFFF as two escapes, which YAML takes for two characters."""
+    return _SURROGATES.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
