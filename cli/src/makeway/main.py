@@ -88,3 +88,7 @@ def root(
 def main() -> None:
     """Entry point of the ``makeway`` command."""
     app(prog_name="makeway")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
 from makeway_schemas import api
@@ -17,6 +17,7 @@ from makeway.client.streams import EventStream, LogStream
 from makeway.client.transport import Patience, Transport
 
 _M = TypeVar("_M", bound=BaseModel)
+_PAGE: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,14 +62,19 @@ class Client:
         """Closes all connections."""
         self.transport.close()
 
-    def submit(self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None) -> api.Submitted:
+    def submit(
+        self, spec: JobSpec | Mapping[str, Any], *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> api.Submitted:
         """Submits a job. With the same key and content again it answers the job that exists already.
 
         Without a key one is made for this call, so that a repeat after a lost answer never makes a second job.
+        ``traceparent`` (W3C trace context) links the job's trace to the caller's.
         """
         valid = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
         body = valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
         headers = {"idempotency-key": idempotency_key or uuid.uuid4().hex}
+        if traceparent:
+            headers["traceparent"] = traceparent
         response = self.transport.request("POST", "/v1/jobs", json=body, headers=headers)
         return api.Submitted.model_validate_json(response.content)
 
@@ -89,7 +95,7 @@ class Client:
         cursor: str | None = None
         left = limit
         while left is None or left > 0:
-            paging = [("cursor", cursor)] if cursor else []
+            paging = [("limit", str(min(left or _PAGE, _PAGE)))] + ([("cursor", cursor)] if cursor else [])
             response = self.transport.request("GET", "/v1/jobs", params=[*params, *paging])
             page = api.JobPage.model_validate_json(response.content)
             yield from page.jobs if left is None else page.jobs[:left]

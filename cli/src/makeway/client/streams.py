@@ -9,7 +9,7 @@ from makeway_schemas.api import EventView
 
 from makeway.client.transport import OUTAGE_ERRORS, Transport
 
-IDLE_SECONDS: Final = 15.0
+IDLE_SECONDS: Final = 20.0
 """A stream that is silent for this long is opened anew: a dead connection looks just like a quiet job."""
 _REOPEN_SECONDS: Final = 0.2
 

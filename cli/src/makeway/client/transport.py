@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from makeway.errors import NoContact, Refused
 
-OUTAGE_STATUS: Final = frozenset({429, 500, 502, 503, 504})
+OUTAGE_STATUS: Final = frozenset({500, 502, 503, 504})
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 5.0
@@ -138,9 +138,12 @@ class Transport:
 def _check(response: httpx.Response) -> None:
     if response.status_code < 300:
         return
-    if response.status_code in OUTAGE_STATUS:
+    problem = _problem(response)
+    # A full queue is an answer; a rate limit, which has no code of ours or is about streams, passes.
+    limited = response.status_code == 429 and problem.code in ("http_429", "too_many_streams")
+    if limited or response.status_code in OUTAGE_STATUS:
         raise Unavailable(response.status_code, response.reason_phrase, _retry_after_seconds(response))
-    raise Refused(_problem(response))
+    raise Refused(problem)
 
 
 def _retry_after_seconds(response: httpx.Response) -> float:

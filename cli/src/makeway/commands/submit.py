@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,7 +86,7 @@ def _flags(command: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
 
 def _send(client: Client, file: str | None, flags: dict[str, Any], idempotency_key: str | None) -> Submitted:
     spec = build(load_file(file) if file else None, flags, _here())
-    submitted = client.submit(spec, idempotency_key=idempotency_key or uuid.uuid4().hex)
+    submitted = client.submit(spec, idempotency_key=idempotency_key, traceparent=os.environ.get("TRACEPARENT"))
     if submitted.repeated:
         say("this key was known already: this is the job that it made")
     return submitted

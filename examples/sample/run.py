@@ -1,0 +1,202 @@
+"""What `make run` shows: four training jobs, an urgent one that cannot wait, and nothing lost.
+
+It starts a local cluster with four simulated GPUs, trains on all four, submits an urgent inference job, tells what
+happens, and checks that the interrupted training ends with the very model of an undisturbed one, bit for bit. Then it
+stops and removes everything; KEEP=1 leaves it up. It exits with 1 if anything is not as promised.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from makeway_schemas.api import JobDetail, PreemptionView
+from makeway_schemas.states import TERMINAL, JobState
+from story import Story, table
+
+from makeway.client import Client
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+MAKEWAY = Path(sys.executable).with_name("makeway")
+GPUS = "4xA100-80GB"
+TRAININGS = {f"train-{seed}": seed for seed in (1, 2, 3, 4)}
+URGENT = "infer-now"
+# One thread in numpy's arithmetic: the order of a sum is then always the same, and so is its last bit.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+LIMIT_SECONDS = 120
+
+
+class NotAsPromised(Exception):
+    """Something that this page promises did not happen."""
+
+
+def main() -> int:
+    """Returns the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    (ROOT / ".makeway").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=ROOT / ".makeway"))
+    try:
+        with _cluster(folder / "state"):
+            _say_what_comes()
+            references = _start_undisturbed(folder)
+            jobs, preemptions = _play(folder, references)
+            _check(jobs, preemptions, _compare(folder, references))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except (NotAsPromised, subprocess.CalledProcessError) as error:
+        print(f"\nNOT AS PROMISED: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if not os.environ.get("KEEP"):
+            shutil.rmtree(folder, ignore_errors=True)
+    _say_what_next(folder / "state")
+    return 0
+
+
+@contextmanager
+def _cluster(state: Path) -> Iterator[None]:
+    """A local cluster for as long as the block lasts, or for good with KEEP=1."""
+    try:
+        subprocess.run([MAKEWAY, "up", "--state", state, "--simulate", GPUS], check=True)
+        yield
+    finally:
+        if not os.environ.get("KEEP") and state.exists():
+            subprocess.run([MAKEWAY, "down", "--wipe", "--state", state], check=False)
+
+
+def _say_what_comes() -> None:
+    print()
+    print("The four GPUs are SIMULATED. Processes, signals, checkpoints, Kafka and PostgreSQL are real.")
+    print("Four trainings of class normal fill them; then an urgent job comes and cannot wait.")
+    print()
+
+
+def _start_undisturbed(folder: Path) -> dict[str, subprocess.Popen[bytes]]:
+    """The same trainings as plain processes that nobody interrupts, and without the pauses between steps."""
+    return {
+        name: subprocess.Popen(
+            _training(
+                folder / "undisturbed", name, "--step-seconds", "0", "--checkpoints", str(folder / "plain" / name)
+            ),
+            env=os.environ | ONE_THREAD,
+            stdout=subprocess.DEVNULL,
+        )
+        for name in TRAININGS
+    }
+
+
+def _training(models: Path, name: str, *options: str) -> list[str]:
+    models.mkdir(parents=True, exist_ok=True)
+    model = ["--seed", str(TRAININGS[name]), "--model", str(models / f"{name}.npz")]
+    return [sys.executable, str(HERE / "train.py"), *model, *options]
+
+
+def _play(folder: Path, references: dict[str, subprocess.Popen[bytes]]) -> tuple[list[JobDetail], list[PreemptionView]]:
+    """Submits everything, tells the story, and returns the ended jobs with the records of the preemptions."""
+    context = json.loads((folder / "state" / "context.json").read_text())
+    with Client(context["url"], context["token"]) as client:
+        story = Story()
+        ids = [
+            client.submit({"name": name, "command": _training(folder / "models", name), "env": ONE_THREAD}).job_id
+            for name in TRAININGS
+        ]
+        _follow(client, story, ids, _all_have_acked)
+        model = _undisturbed_model(folder, references, "train-1")
+        infer = [sys.executable, str(HERE / "infer.py"), "--model", str(model)]
+        ids.append(client.submit({"name": URGENT, "class": "urgent", "command": infer, "env": ONE_THREAD}).job_id)
+        jobs = _follow(client, story, ids, lambda jobs: all(job.state in TERMINAL for job in jobs))
+        return jobs, client.preemptions()
+
+
+def _all_have_acked(jobs: list[JobDetail]) -> bool:
+    if any(job.state in TERMINAL for job in jobs):
+        raise NotAsPromised("a training ended before the urgent job came")
+    return all(job.state is JobState.RUNNING and job.last_ack_step is not None for job in jobs)
+
+
+def _follow(client: Client, story: Story, ids: list[str], until: object) -> list[JobDetail]:
+    limit = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < limit:
+        jobs = [client.job(job_id) for job_id in ids]
+        story.tell(jobs, client.preemptions())
+        if until(jobs):  # type: ignore[operator]
+            return jobs
+        time.sleep(0.2)
+    raise NotAsPromised(f"not over after {LIMIT_SECONDS} s")
+
+
+def _undisturbed_model(folder: Path, references: dict[str, subprocess.Popen[bytes]], name: str) -> Path:
+    if references[name].wait(LIMIT_SECONDS) != 0:
+        raise NotAsPromised(f"the undisturbed training of {name} failed")
+    return folder / "undisturbed" / f"{name}.npz"
+
+
+def _digest(model: Path) -> str:
+    with np.load(model) as weights:
+        return hashlib.sha256(b"".join(weights[name].tobytes() for name in sorted(weights.files))).hexdigest()
+
+
+def _compare(folder: Path, references: dict[str, subprocess.Popen[bytes]]) -> dict[str, str]:
+    """For each training what its model is, beside the undisturbed one."""
+    verdicts = {}
+    for name in TRAININGS:
+        undisturbed = _digest(_undisturbed_model(folder, references, name))
+        model = folder / "models" / f"{name}.npz"
+        same = model.exists() and _digest(model) == undisturbed
+        verdicts[name] = f"same as undisturbed, bit for bit ({undisturbed[:12]})" if same else "DIFFERENT"
+    return verdicts
+
+
+def _check(jobs: list[JobDetail], preemptions: list[PreemptionView], models: dict[str, str]) -> None:
+    """Prints the table and raises NotAsPromised for what is wrong in it."""
+    print()
+    print("\n".join(table(jobs, models)))
+    victims = [job for job in jobs if job.preemptions]
+    urgent = jobs[-1]
+    wrong = [f"{job.name} is {job.state}" for job in jobs if job.state is not JobState.SUCCEEDED]
+    wrong += [f"the model of {name} is not the undisturbed one" for name, is_ in models.items() if is_ == "DIFFERENT"]
+    if len(victims) != 1 or urgent.preemptions or len(preemptions) != 1:
+        wrong.append(f"one preemption was to be; there were {len(preemptions)}, of {len(victims)} jobs")
+    if not all(record.noticed_at and record.acked_step and record.resumed_step for record in preemptions):
+        wrong.append("the record of the preemption has gaps")
+    if any(record.acked_step != record.resumed_step for record in preemptions):
+        wrong.append("the training did not resume at the step that it had acked")
+    if wrong:
+        raise NotAsPromised("; ".join(wrong))
+    _say_cost(urgent, victims[0], preemptions[0])
+
+
+def _say_cost(urgent: JobDetail, victim: JobDetail, record: PreemptionView) -> None:
+    waited = (urgent.started_at - urgent.submitted_at).total_seconds() if urgent.started_at else 0.0
+    print()
+    print(f"{urgent.name} waited {waited:.3f} s. {victim.name} made way: it saved step {record.acked_step}, left, and")
+    lost = "" if record.lost_gpu_seconds is None else f"; {record.lost_gpu_seconds:.1f} GPU-seconds were lost"
+    print(f"went on from step {record.resumed_step}{lost}. No training step was done twice or left out.")
+
+
+def _say_what_next(state: Path) -> None:
+    makeway = MAKEWAY.relative_to(ROOT) if MAKEWAY.is_relative_to(ROOT) else MAKEWAY
+    print()
+    if os.environ.get("KEEP"):
+        print("The cluster is up. To paste next:")
+        print(f"  export MAKEWAY_STATE='{state}'")
+        print(f"  {makeway} ps\n  {makeway} preemptions\n  {makeway} logs --run all train-1\n  {makeway} down --wipe")
+        return
+    print("Everything is stopped and removed. To paste next:")
+    print(f"  {makeway} up --simulate {GPUS}")
+    print(f"  {makeway} run -- python3 -c 'print(\"hello from a GPU\")'\n  {makeway} ps\n  {makeway} down")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The exit code tells a pipeline the truth: the state decides, a failed job is never 0."""
+
+from typing import Any
+
+import pytest
+from api_stub import JOB_ID, Answer, Makeway, StubServer, job_detail, run_view, sse
+
+ENDINGS = [
+    ({"state": "SUCCEEDED", "exit_code": 0}, 0),
+    ({"state": "SUCCEEDED", "exit_code": 0, "preemptions": 1, "run_number": 2}, 0),
+    ({"state": "FAILED", "exit_code": 1}, 1),
+    ({"state": "FAILED", "exit_code": 137}, 137),
+    ({"state": "FAILED", "exit_code": None}, 1),
+    ({"state": "FAILED", "exit_code": 0}, 1),
+    ({"state": "FAILED", "exit_code": None, "runs": [run_view(signal=9)]}, 137),
+    ({"state": "CANCELLED", "exit_code": 0}, 121),
+    ({"state": "TIMED_OUT", "exit_code": 143}, 122),
+    ({"state": "EXPIRED", "exit_code": None}, 123),
+]
+SUBMITTED = {"job_id": JOB_ID, "name": "train"}
+REFUSAL = Answer(
+    status=422,
+    body={
+        "title": "Invalid",
+        "status": 422,
+        "code": "invalid_field",
+        "fields": [{"field": "class", "message": "the team has no allowance for urgent"}],
+    },
+)
+
+
+def ends(server: StubServer, ending: dict[str, Any]) -> None:
+    """The job runs when first looked at and has ended after its events."""
+    server.on("POST", "/v1/jobs", SUBMITTED)
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail(), job_detail(**ending))
+    events = sse({"sequence": 1, "state": "RUNNING", "run": 1}, {"sequence": 2, "state": ending["state"]})
+    server.on("GET", f"/v1/jobs/{JOB_ID}/events", Answer(pieces=events))
+    server.on("GET", f"/v1/jobs/{JOB_ID}/logs", Answer(pieces=[b"line 1\n", b"line 2 without end"]))
+
+
+@pytest.mark.parametrize(("ending", "code"), ENDINGS)
+def test_wait_ends_with_what_the_state_says(server: StubServer, makeway: Makeway, ending: Any, code: int) -> None:
+    ends(server, ending)
+    result = makeway("wait", JOB_ID)
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert ending["state"] in result.stderr
+
+
+@pytest.mark.parametrize("verb", [("submit", "--wait"), ("run",)])
+@pytest.mark.parametrize(("ending", "code"), [ENDINGS[0], ENDINGS[1], ENDINGS[3], ENDINGS[7]])
+def test_submit_wait_and_run_pass_the_code_on(
+    server: StubServer, makeway: Makeway, verb: tuple[str, ...], ending: Any, code: int
+) -> None:
+    ends(server, ending)
+    result = makeway(*verb, "--", "/bin/true")
+    assert result.returncode == code, result.stderr
+    assert result.stdout == (f"{JOB_ID}\n" if verb[0] == "submit" else "line 1\nline 2 without end")
+
+
+def test_following_a_log_ends_with_the_jobs_code_and_printing_it_does_not(server: StubServer, makeway: Makeway) -> None:
+    ends(server, {"state": "FAILED", "exit_code": 3})
+    assert makeway("logs", "--follow", JOB_ID).returncode == 3
+    assert makeway("logs", JOB_ID).returncode == 0
+
+
+def test_without_waiting_zero_means_accepted(server: StubServer, makeway: Makeway) -> None:
+    ends(server, {"state": "FAILED", "exit_code": 3})
+    result = makeway("submit", "--", "/bin/false")
+    assert (result.returncode, result.stdout) == (0, f"{JOB_ID}\n")
+
+
+def test_a_refused_submit_has_its_own_code_and_names_the_field(server: StubServer, makeway: Makeway) -> None:
+    server.on("POST", "/v1/jobs", REFUSAL)
+    for verb in (["submit"], ["submit", "--wait"], ["run"]):
+        result = makeway(*verb, "--", "/bin/true")
+        assert (result.returncode, result.stdout) == (120, "")
+        assert "class: the team has no allowance for urgent" in result.stderr
+
+
+def test_an_unknown_job_is_refused(makeway: Makeway) -> None:
+    assert makeway("wait", JOB_ID).returncode == 120
+
+
+def test_no_contact_has_its_own_code(makeway: Makeway) -> None:
+    result = makeway("ps", MAKEWAY_URL="http://127.0.0.1:9")
+    assert result.returncode == 124
+    assert "no contact with http://127.0.0.1:9" in result.stderr
+
+
+def test_no_known_cluster_says_what_to_do(makeway: Makeway) -> None:
+    result = makeway("ps", MAKEWAY_URL="", MAKEWAY_STATE=str(makeway.folder / "nothing"))
+    assert result.returncode == 124
+    assert "makeway up" in result.stderr
+
+
+def test_a_wait_that_times_out_says_that_the_job_goes_on(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail())
+    server.on("GET", f"/v1/jobs/{JOB_ID}/events", Answer(pieces=sse({"sequence": 1, "state": "RUNNING"})))
+    server.on("GET", "/v1/cluster", Answer(body=CLUSTER))
+    result = makeway("wait", JOB_ID, "--timeout", "300ms")
+    assert result.returncode == 125
+    assert "goes on" in result.stderr
+
+
+CLUSTER = {
+    "version": "0.1.0",
+    "nodes": 1,
+    "nodes_ready": 1,
+    "gpus": 4,
+    "gpus_leased": 1,
+    "jobs": {"RUNNING": 1},
+    "by_type": [],
+    "scheduler": "scheduler-1",
+    "epoch": 3,
+}
+
+
+def test_wrong_usage_is_two(makeway: Makeway) -> None:
+    assert makeway("ps", "--no-such-flag").returncode == 2
+    assert makeway("no-such-verb").returncode == 2
+
+
+@pytest.mark.parametrize("verb", [["run", "--", "x"], ["logs", "-f", JOB_ID]])
+def test_a_reader_that_goes_away_does_not_change_the_code(
+    server: StubServer, makeway: Makeway, verb: list[str]
+) -> None:
+    ends(server, {"state": "FAILED", "exit_code": 7})
+    many = [b"x" * 60_000 + b"\n"] * 20
+    server.on("GET", f"/v1/jobs/{JOB_ID}/logs", Answer(pieces=many))
+    process = makeway.process(*verb)
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 7
+    assert b"Traceback" not in said
+    assert b"Broken" not in said
