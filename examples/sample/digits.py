@@ -31,7 +31,8 @@ def load() -> tuple[Matrix, NDArray[np.int64]]:
 def scores(weights: Weights, images: Matrix) -> Matrix:
     """One score a class for each image."""
     hidden = np.maximum(images @ weights["w1"] + weights["b1"], 0)
-    return hidden @ weights["w2"] + weights["b2"]
+    raw: Matrix = hidden @ weights["w2"] + weights["b2"]
+    return raw
 
 
 def accuracy(weights: Weights, images: Matrix, labels: NDArray[np.int64]) -> float:
@@ -87,7 +88,8 @@ class Training:
         self.position = 0
 
     def _normal(self, rows: int, columns: int) -> Matrix:
-        return (self.random.standard_normal((rows, columns)) * np.sqrt(2 / rows)).astype(np.float32)
+        drawn: Matrix = (self.random.standard_normal((rows, columns)) * np.sqrt(2 / rows)).astype(np.float32)
+        return drawn
 
     def advance(self, images: Matrix, labels: NDArray[np.int64]) -> None:
         """One step of Adam on the next batch of this epoch's order."""

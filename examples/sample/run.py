@@ -14,16 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from makeway.client import Client
 from makeway_schemas.api import JobDetail, PreemptionView
 from makeway_schemas.states import TERMINAL, JobState
 from story import Story, table
-
-from makeway.client import Client
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -125,12 +124,12 @@ def _all_have_acked(jobs: list[JobDetail]) -> bool:
     return all(job.state is JobState.RUNNING and job.last_ack_step is not None for job in jobs)
 
 
-def _follow(client: Client, story: Story, ids: list[str], until: object) -> list[JobDetail]:
+def _follow(client: Client, story: Story, ids: list[str], until: Callable[[list[JobDetail]], bool]) -> list[JobDetail]:
     limit = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < limit:
         jobs = [client.job(job_id) for job_id in ids]
         story.tell(jobs, client.preemptions())
-        if until(jobs):  # type: ignore[operator]
+        if until(jobs):
             return jobs
         time.sleep(0.2)
     raise NotAsPromised(f"not over after {LIMIT_SECONDS} s")

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 import digits
-import numpy as np
-
 import makeway.job
+import numpy as np
 
 
 def main() -> None:
@@ -46,7 +45,7 @@ def _part(training: digits.Training) -> float:
 
 def _finish(model: Path, training: digits.Training, accuracy: float) -> None:
     temporary = model.with_suffix(".part.npz")
-    np.savez(temporary, **training.weights)
+    np.savez(temporary, allow_pickle=False, **training.weights)
     temporary.replace(model)
     digest = hashlib.sha256(b"".join(training.weights[name].tobytes() for name in sorted(training.weights)))
     print(f"done: {accuracy:.1%} right on images never seen, sha256 of the weights {digest.hexdigest()}", flush=True)
