@@ -1,5 +1,6 @@
 """A real HTTP server on loopback that answers what a test tells it to, and the command as a process."""
 
+import base64
 import contextlib
 import io
 import json
@@ -134,6 +135,16 @@ class StubServer:
         left = [answer if isinstance(answer, Answer) else Answer(body=answer) for answer in answers]
         self.routes[(method, path)] = lambda _: left.pop(0) if len(left) > 1 else left[0]
 
+    def log(self, job_id: str, *pieces: bytes) -> None:
+        """The log of a job's one run, which goes on after the cursor of whoever comes back."""
+
+        def answer(request: Request) -> Answer:
+            seen = int(request.headers.get("last-event-id", "1:0").partition(":")[2])
+            left = b"".join(pieces)[seen:]
+            return Answer(pieces=log_events(*([left] if left else []), offset=seen))
+
+        self.routes[("GET", f"/v1/jobs/{job_id}/logs")] = answer
+
     def close(self) -> None:
         self._server.shutdown()
         self._thread.join()
@@ -148,7 +159,17 @@ def not_found(request: Request) -> Answer:
 def sse(*events: dict[str, Any]) -> list[bytes]:
     """Server-sent events, one piece each."""
     base = {"job_id": JOB_ID, "at": NOW, "kind": "state"}
-    return [f"id: {e['sequence']}\ndata: {json.dumps(base | e)}\n\n".encode() for e in events]
+    return [f"id: {e['sequence']}\nevent: state\ndata: {json.dumps(base | e)}\n\n".encode() for e in events]
+
+
+def log_events(*pieces: bytes, offset: int = 0, end: bool = True) -> list[bytes]:
+    """A log of run 1 as server-sent events."""
+    sent = []
+    for piece in pieces:
+        data = json.dumps({"run": 1, "offset": offset, "data": base64.b64encode(piece).decode()})
+        offset += len(piece)
+        sent.append(f"id: 1:{offset}\nevent: log\ndata: {data}\n\n".encode())
+    return [*sent, b"event: end\ndata: {}\n\n"] if end else sent
 
 
 @dataclass

@@ -35,7 +35,7 @@ def ends(server: StubServer, ending: dict[str, Any]) -> None:
     server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail(), job_detail(**ending))
     events = sse({"sequence": 1, "state": "RUNNING", "run": 1}, {"sequence": 2, "state": ending["state"]})
     server.on("GET", f"/v1/jobs/{JOB_ID}/events", Answer(pieces=events))
-    server.on("GET", f"/v1/jobs/{JOB_ID}/logs", Answer(pieces=[b"line 1\n", b"line 2 without end"]))
+    server.log(JOB_ID, b"line 1\n", b"line 2 without end")
 
 
 @pytest.mark.parametrize(("ending", "code"), ENDINGS)
@@ -127,7 +127,7 @@ def test_a_reader_that_goes_away_does_not_change_the_code(
 ) -> None:
     ends(server, {"state": "FAILED", "exit_code": 7})
     many = [b"x" * 60_000 + b"\n"] * 20
-    server.on("GET", f"/v1/jobs/{JOB_ID}/logs", Answer(pieces=many))
+    server.log(JOB_ID, *many)
     process = makeway.process(*verb)
     assert process.stdout is not None
     process.stdout.read(1)

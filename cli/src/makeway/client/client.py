@@ -13,7 +13,7 @@ from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import TERMINAL, JobState
 from pydantic import BaseModel, TypeAdapter
 
-from makeway.client.streams import EventStream, LogStream
+from makeway.client.streams import job_events, log_pieces
 from makeway.client.transport import Patience, Transport
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -120,16 +120,21 @@ class Client:
 
     def events(self, job_id: str, *, after: int = 0) -> Iterator[api.EventView]:
         """The job's events after a sequence number, as they happen, over outages; ends after a terminal state."""
-        for event in EventStream(self.transport, f"{_job(job_id)}/events", after=after):
+        for event in job_events(self.transport, f"{_job(job_id)}/events", after=after):
             if event is not None:
                 yield event
                 if event.state in TERMINAL:
                     return
 
-    def logs(self, job_id: str, *, run: str = "", follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
-        """Pieces of the job's log: of one run (its number), of ``all`` runs, or of the newest; over outages."""
-        params = {"follow": "1" if follow else None, "run": run or None, "tail": None if tail is None else str(tail)}
-        return iter(LogStream(self.transport, f"{_job(job_id)}/logs", {k: v for k, v in params.items() if v}))
+    def logs(self, job_id: str, *, run: str = "all", follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
+        """Pieces of the log of one run (its number) or of ``all``, over outages; to the job's end with ``follow``."""
+        params = {"run": run, "follow": "true" if follow else "false"} | ({} if tail is None else {"tail": str(tail)})
+
+        def complete() -> bool:
+            # A server that is shutting down ends its streams too: only the state says that this was the end.
+            return not follow or run != "all" or self.job(job_id).state in TERMINAL
+
+        return log_pieces(self.transport, f"{_job(job_id)}/logs", params, complete=complete)
 
     def nodes(self) -> list[api.NodeView]:
         """All nodes."""

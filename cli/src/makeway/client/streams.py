@@ -1,7 +1,11 @@
-"""Streams that go on where they were: events by their sequence (SSE's Last-Event-ID), logs by their byte offset."""
+"""Streams that go on where they were: server-sent events (HTML standard, section 9.2) with Last-Event-ID."""
 
+import base64
+import json
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import httpx
@@ -10,75 +14,58 @@ from makeway_schemas.api import EventView
 from makeway.client.transport import OUTAGE_ERRORS, Transport
 
 IDLE_SECONDS: Final = 20.0
-"""A stream that is silent for this long is opened anew: a dead connection looks just like a quiet job."""
+"""A stream that is silent for this long, without even a sign of life, is opened anew: a dead connection is silent."""
 _REOPEN_SECONDS: Final = 0.2
 
 
-class EventStream:
-    """Events after ``after``, without end.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSent:
+    """One server-sent event; ``event_id`` is the cursor from which to go on after it."""
 
-    None is yielded after each silence, sign of life and lost connection, so that the reader looks at the state itself:
-    an event that got lost delays nobody for long. ``deadline`` (monotonic seconds) shortens the silence, nothing else.
-    """
-
-    def __init__(self, transport: Transport, path: str, *, after: int = 0, deadline: float | None = None) -> None:
-        self._transport = transport
-        self._path = path
-        self._last_sequence = after
-        self._deadline = deadline
-
-    def __iter__(self) -> Iterator[EventView | None]:
-        while True:
-            try:
-                yield from self._one_connection()
-            except httpx.ReadTimeout:
-                self._transport.outage.over()
-            except OUTAGE_ERRORS as error:
-                self._transport.outage.pause(error)
-            else:
-                time.sleep(_REOPEN_SECONDS)
-            yield None
-
-    def _one_connection(self) -> Iterator[EventView | None]:
-        headers = {"accept": "text/event-stream", "last-event-id": str(self._last_sequence)}
-        left = IDLE_SECONDS if self._deadline is None else max(0.01, self._deadline - time.monotonic())
-        idle_seconds = min(IDLE_SECONDS, left)
-        with self._transport.stream(self._path, params={}, idle_seconds=idle_seconds, headers=headers) as response:
-            self._transport.outage.over()
-            for data in sse_data(response.iter_lines()):
-                if data is None:
-                    yield None
-                    continue
-                event = EventView.model_validate_json(data)
-                if event.sequence > self._last_sequence:
-                    self._last_sequence = event.sequence
-                    yield event
+    event: str
+    data: str
+    event_id: str
 
 
-def sse_data(lines: Iterator[str]) -> Iterator[str | None]:
-    """The data of each server-sent event (HTML standard, 9.2); None for a comment, the server's sign of life."""
-    data: list[str] = []
+def server_sent(lines: Iterator[str]) -> Iterator[ServerSent | None]:
+    """The events in a stream's lines; None for a comment, which is the server's sign of life."""
+    event, event_id, data = "message", "", list[str]()
     for line in lines:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
         if line.startswith(":"):
             yield None
-        elif line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
+        elif name == "data":
+            data.append(value)
+        elif name == "event":
+            event = value
+        elif name == "id":
+            event_id = value
         elif not line and data:
-            yield "\n".join(data)
-            data = []
+            yield ServerSent(event=event, data="\n".join(data), event_id=event_id)
+            event, data = "message", []
 
 
-class LogStream:
-    """Pieces of a log to its end, each byte once. A reconnection asks for the rest by ``offset``."""
+class ResumingStream:
+    """Server-sent events of one path, over outages, each once.
 
-    def __init__(self, transport: Transport, path: str, params: Mapping[str, str]) -> None:
+    Yields None after each silence, sign of life and lost connection, so that the reader can look at the state itself:
+    an event that got lost delays nobody for long. ``deadline`` (monotonic seconds) shortens the silence, nothing else.
+    Ends when the server says that nothing will come any more (204).
+    """
+
+    def __init__(
+        self, transport: Transport, path: str, *, params: Mapping[str, str], after: str, deadline: float | None = None
+    ) -> None:
         self._transport = transport
         self._path = path
         self._params = dict(params)
-        self._offset = 0
+        self._last_id = after
+        self._deadline = deadline
+        self._over = False
 
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
+    def __iter__(self) -> Iterator[ServerSent | None]:
+        while not self._over:
             try:
                 yield from self._one_connection()
             except httpx.ReadTimeout:
@@ -86,12 +73,44 @@ class LogStream:
             except OUTAGE_ERRORS as error:
                 self._transport.outage.pause(error)
             else:
-                return
+                time.sleep(0 if self._over else _REOPEN_SECONDS)
+            yield None
 
-    def _one_connection(self) -> Iterator[bytes]:
-        params = self._params | ({"offset": str(self._offset)} if self._offset else {})
-        with self._transport.stream(self._path, params=params, idle_seconds=IDLE_SECONDS, headers={}) as response:
+    def _one_connection(self) -> Iterator[ServerSent | None]:
+        headers = {"accept": "text/event-stream"} | ({"last-event-id": self._last_id} if self._last_id else {})
+        left = IDLE_SECONDS if self._deadline is None else max(0.01, self._deadline - time.monotonic())
+        idle_seconds = min(IDLE_SECONDS, left)
+        with self._transport.stream(self._path, self._params, headers=headers, idle_seconds=idle_seconds) as response:
             self._transport.outage.over()
-            for piece in response.iter_raw():
-                self._offset += len(piece)
-                yield piece
+            self._over = response.status_code == httpx.codes.NO_CONTENT
+            for item in server_sent(response.iter_lines()):
+                if item is not None and item.event_id:
+                    self._last_id = item.event_id
+                yield item
+
+
+def job_events(
+    transport: Transport, path: str, *, after: int = 0, deadline: float | None = None
+) -> Iterator[EventView | None]:
+    """A job's events as ``ResumingStream`` gives them."""
+    cursor = str(after) if after else ""
+    for item in ResumingStream(transport, path, params={}, after=cursor, deadline=deadline):
+        yield None if item is None else EventView.model_validate_json(item.data)
+
+
+def log_pieces(
+    transport: Transport, path: str, params: Mapping[str, str], *, complete: Callable[[], bool]
+) -> Iterator[bytes]:
+    """The pieces of a log, each byte once, until the server says it is the end and ``complete`` agrees.
+
+    What no run wrote, such as bytes that were lost with their node, is said on stderr.
+    """
+    for item in ResumingStream(transport, path, params=params, after=""):
+        if item is None:
+            continue
+        if item.event == "log":
+            yield base64.b64decode(json.loads(item.data)["data"])
+        elif item.event == "note":
+            sys.stderr.write(f"makeway: {json.loads(item.data)['message']}\n")
+        elif item.event == "end" and complete():
+            return

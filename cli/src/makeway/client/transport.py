@@ -110,8 +110,8 @@ class Transport:
 
     @contextmanager
     def stream(
-        self, path: str, *, params: dict[str, Any], idle_seconds: float, headers: dict[str, str]
-    ) -> Iterator[Any]:
+        self, path: str, params: dict[str, str], *, headers: dict[str, str], idle_seconds: float
+    ) -> Iterator[httpx.Response]:
         """One streamed GET, not repeated; reading raises httpx.ReadTimeout after ``idle_seconds`` of silence."""
         timeout = httpx.Timeout(idle_seconds, connect=_CONNECT_SECONDS)
         with self._http.stream("GET", path, params=params, timeout=timeout, headers=headers) as response:

@@ -8,7 +8,7 @@ from makeway_schemas.api import EventView, JobDetail
 from makeway_schemas.states import TERMINAL
 
 from makeway.client.client import Client
-from makeway.client.streams import EventStream
+from makeway.client.streams import job_events
 from makeway.errors import NoScheduler, StillRunning
 
 OWNERLESS_SECONDS: Final = 60.0
@@ -31,8 +31,8 @@ def wait_for_end(
     job = client.job(job_id)
     if job.state in TERMINAL:
         return job
-    stream = EventStream(client.transport, f"/v1/jobs/{job_id}/events", deadline=_after(began, timeout_seconds))
-    for event in stream:
+    path, deadline = f"/v1/jobs/{job_id}/events", _after(began, timeout_seconds)
+    for event in job_events(client.transport, path, deadline=deadline):
         if event is not None and on_event is not None:
             on_event(event)
         if event is None or event.state in TERMINAL:

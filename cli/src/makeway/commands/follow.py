@@ -96,20 +96,18 @@ def wait(
 def logs(
     job: Job,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="To the end; then exit with the job's code.")] = False,
-    run: Annotated[
-        str, typer.Option(metavar="N|all", help="The run; default: the newest, or all when following.")
-    ] = "",
+    run: Annotated[str, typer.Option(metavar="N|all", help="One run of the job, or all in order.")] = "all",
     tail: Annotated[int | None, typer.Option(min=0, help="Only the last so many lines.")] = None,
     patience: Patience = 60.0,
     state_dir: State = None,
 ) -> None:
     """Print a job's log, as its program wrote it."""
-    if run not in ("", "all") and not (run.isascii() and run.isdigit()):
+    if run != "all" and not (run.isascii() and run.isdigit()):
         raise typer.BadParameter("a run's number from 1, or all", param_hint="--run")
     client = connect(state_dir, patience_seconds=patience)
     with client:
         job_id = client.resolve(job)
-        for piece in client.logs(job_id, run=run or ("all" if follow else ""), follow=follow, tail=tail):
+        for piece in client.logs(job_id, run=run, follow=follow, tail=tail):
             write_out(piece)
         if follow:
             raise typer.Exit(Ending(end_of(client, job_id)).code)
