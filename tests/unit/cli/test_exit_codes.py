@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from api_stub import JOB_ID, Answer, Makeway, StubServer, job_detail, run_view, sse
+from makeway.client import Patience
 
 ENDINGS = [
     ({"state": "SUCCEEDED", "exit_code": 0}, 0),
@@ -82,7 +83,8 @@ def test_an_unknown_job_is_refused(makeway: Makeway) -> None:
     assert makeway("wait", JOB_ID).returncode == 120
 
 
-def test_no_contact_has_its_own_code(makeway: Makeway) -> None:
+def test_no_contact_has_its_own_code(makeway: Makeway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makeway.commands.options.Patience", lambda: Patience(first_seconds=0.2))
     result = makeway("ps", MAKEWAY_URL="http://127.0.0.1:9")
     assert result.returncode == 124
     assert "no contact with http://127.0.0.1:9" in result.stderr

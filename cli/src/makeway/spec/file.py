@@ -17,6 +17,7 @@ from makeway.errors import SpecInvalid, SpecProblem
 Path = tuple[str | int, ...]
 
 MAX_BYTES: Final = 1024 * 1024
+_MAX_DEPTH: Final = 20
 
 _INTEGER = re.compile(r"[-+]?\d+")
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
@@ -65,8 +66,10 @@ class _Reader:
         # JSON may be indented with tabs, YAML may not; a tab at the start of a line is never inside a JSON text.
         plain = _LEADING_TABS.sub(lambda tabs: " " * len(tabs[0]), text) if text.lstrip().startswith("{") else text
         try:
+            depth = 0
             for event in yaml.parse(plain, Loader=yaml.SafeLoader):
-                self._check_event(event)
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                self._check_event(event, depth)
             return yaml.compose(plain, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -75,10 +78,10 @@ class _Reader:
             raise SpecInvalid((_problem_at(self.source, line, column, message),)) from error
         except yaml.YAMLError as error:
             raise SpecInvalid((_problem_at(self.source, 1, 1, str(error)),)) from error
-        except RecursionError as error:
-            raise SpecInvalid((_problem_at(self.source, 1, 1, "nested too deeply"),)) from error
 
-    def _check_event(self, event: yaml.Event) -> None:
+    def _check_event(self, event: yaml.Event, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            raise self.problem(event, "", f"nested deeper than {_MAX_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise self.problem(event, "", "anchors and aliases (& and *) are not understood; quote the text")
         if getattr(event, "tag", None) is not None:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from makeway.errors import SpecInvalid, SpecProblem
 
 _WHOLE = re.compile(r"[-+]?\d{1,40}")
+_DECIMAL = re.compile(r"[-+]?\d{1,40}\.\d{1,40}")
 _SINGULAR: Final = {"labels": "label"}
 _SHORT: Final = {"gpus": ("-g",), "name": ("-n",), "env": ("-e",)}
 _POSITIONAL: Final = frozenset({"command"})
@@ -67,7 +68,7 @@ def _flag(info: FieldInfo, path: tuple[str, ...], kinds: tuple[Any, ...]) -> Fla
     dashed = "-".join(path).replace("_", "-")
     names: tuple[str, ...] = (f"--{dashed}", *_SHORT.get(name, ()))
     kind: Any = str
-    read: Callable[[Any], Any] = _as_typed if int in kinds and float not in kinds else _as_text
+    read: Callable[[Any], Any] = _as_number if int in kinds or float in kinds else _as_text
     metavar: str | None = _metavar(name, kinds)
     if dict in kinds:
         names = (f"--{_SINGULAR.get(name, dashed)}", *_SHORT.get(name, ()))
@@ -95,9 +96,11 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def _as_typed(text: str) -> int | str:
-    """A whole number where it is one; anything else goes on as typed, for the model to refuse by name."""
-    return int(text) if _WHOLE.fullmatch(text) else text
+def _as_number(text: str) -> int | float | str:
+    """A number where it is one; anything else goes on as typed, for the model to read (2h) or refuse by name."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

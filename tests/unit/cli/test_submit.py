@@ -1,0 +1,154 @@
+"""What `submit` sends: flags for every field, a file, or both; always with an idempotency key."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_stub import JOB_ID, Answer, Makeway, StubServer
+from makeway.spec.flags import spec_flags
+from makeway_schemas.job_spec import JobSpec, Preemption
+
+
+@pytest.fixture(autouse=True)
+def accepts(server: StubServer) -> None:
+    server.on("POST", "/v1/jobs", Answer(status=201, body={"job_id": JOB_ID, "name": JOB_ID}))
+
+
+def sent(server: StubServer) -> dict[str, Any]:
+    """The body of the last request."""
+    body: dict[str, Any] = server.requests[-1].json
+    return body
+
+
+def test_each_field_has_a_flag() -> None:
+    paths = {flag.path for flag in spec_flags()}
+    outer = {(info.alias or name,) for name, info in JobSpec.model_fields.items()} - {("command",), ("preemption",)}
+    assert paths == outer | {("preemption", name) for name in Preemption.model_fields}
+
+
+def test_flags_become_fields(server: StubServer, makeway: Makeway) -> None:
+    script = makeway.folder / "job.sh"
+    script.write_text("#!/bin/sh\necho hi\n")
+    result = makeway(
+        *("submit", "--name", "训练", "--label", "a=1", "--label", "b=x=y", "--team", "vision", "--class", "urgent"),
+        *("--priority", "950", "--script", str(script), "--env", "A=1", "-e", "FROM_HERE", "--gpus", "2"),
+        *("--gpu-type", "A100", "--min-vram-mib", "64GiB", "--time-limit", "2h", "--no-preemptible"),
+        *("--preemption-mode", "CHECKPOINT", "--preemption-grace", "90s", "--preemption-signal", "SIGUSR1"),
+        *("--working-dir", "/data"),
+        FROM_HERE="yes",
+    )
+    assert (result.returncode, result.stdout) == (0, f"{JOB_ID}\n"), result.stderr
+    assert sent(server) == {
+        "name": "训练",
+        "labels": {"a": "1", "b": "x=y"},
+        "team": "vision",
+        "class": "urgent",
+        "priority": 950,
+        "script": "#!/bin/sh\necho hi\n",
+        "working_dir": "/data",
+        "env": {"A": "1", "FROM_HERE": "yes"},
+        "gpus": 2,
+        "gpu_type": "A100",
+        "min_vram_mib": 65536,
+        "time_limit": 7200.0,
+        "preemptible": False,
+        "preemption": {"mode": "CHECKPOINT", "grace": 90.0, "signal": "SIGUSR1"},
+    }
+
+
+def test_everything_after_the_dashes_is_the_command(server: StubServer, makeway: Makeway) -> None:
+    makeway("submit", "--gpus", "0", "--", "sh", "-c", "echo --name; exit 3", "--wait")
+    assert sent(server)["command"] == ["sh", "-c", "echo --name; exit 3", "--wait"]
+
+
+def test_the_job_works_where_the_submitter_stands(server: StubServer, makeway: Makeway) -> None:
+    makeway("submit", "--", "x")
+    assert sent(server)["working_dir"] == str(makeway.folder)
+
+
+def test_flags_beat_the_file_field_by_field(server: StubServer, makeway: Makeway) -> None:
+    text = "name: a\ncommand: [x]\nenv: {A: '1', B: '2'}\npreemption: {grace: 10s, mode: REQUEUE}\n"
+    (makeway.folder / "job.yaml").write_text(text)
+    makeway("submit", "-f", "job.yaml", "--name", "b", "--env", "B=3", "--preemption-grace", "20s", "--", "y")
+    assert sent(server)["name"] == "b"
+    assert sent(server)["command"] == ["y"]
+    assert sent(server)["env"] == {"A": "1", "B": "3"}
+    assert sent(server)["preemption"] == {"grace": 20.0, "mode": "REQUEUE"}
+
+
+def test_the_file_may_come_from_stdin(server: StubServer, makeway: Makeway) -> None:
+    assert makeway("submit", "-f", "-", stdin="command: [x]\n").returncode == 0
+    assert sent(server)["command"] == ["x"]
+
+
+@pytest.mark.parametrize("gpus", ["-100", "0.5", "1e18", "9223372036854775808", "NaN", "9" * 5000])
+def test_impossible_numbers_are_refused_by_name_and_nothing_is_sent(
+    server: StubServer, makeway: Makeway, gpus: str
+) -> None:
+    result = makeway("submit", f"--gpus={gpus}", "--", "x")
+    assert result.returncode == 120
+    assert "gpus: " in result.stderr
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "field"),
+    [
+        ("--vram-mib", "-1", "vram_mib"),
+        ("--vram-mib", "NaN", "vram_mib"),
+        ("--vram-mib", "inf", "vram_mib"),
+        ("--time-limit", "-5", "time_limit"),
+        ("--preemption-grace", "-1", "preemption.grace"),
+        ("--priority", "1e30", "priority"),
+        ("--working-dir", "here", "working_dir"),
+        ("--preemption-mode", "SOMETIMES", "preemption.mode"),
+        ("--name", "a\nb", "name"),
+    ],
+)
+def test_a_wrong_flag_is_refused_by_the_fields_name(makeway: Makeway, flag: str, value: str, field: str) -> None:
+    result = makeway("submit", f"{flag}={value}", "--", "x")
+    assert result.returncode == 120
+    assert re.search(rf"^(makeway: )?{re.escape(field)}: ", result.stderr, re.MULTILINE), result.stderr
+
+
+def test_a_plain_number_is_a_duration_in_seconds_and_a_size_in_mib(server: StubServer, makeway: Makeway) -> None:
+    makeway("submit", "--time-limit", "90", "--vram-mib", "2048", "--", "x")
+    assert (sent(server)["time_limit"], sent(server)["vram_mib"]) == (90.0, 2048)
+
+
+def test_a_retry_carries_the_same_key(server: StubServer, makeway: Makeway) -> None:
+    accepted = Answer(status=201, body={"job_id": JOB_ID, "name": "x"})
+    server.on("POST", "/v1/jobs", Answer(status=503), Answer(status=502), accepted)
+    assert makeway("submit", "--", "x").returncode == 0
+    keys = {request.headers["idempotency-key"] for request in server.requests}
+    assert len(server.requests) == 3
+    assert len(keys) == 1
+
+
+def test_two_submits_have_two_keys_unless_one_is_given(server: StubServer, makeway: Makeway) -> None:
+    makeway("submit", "--", "x")
+    makeway("submit", "--", "x")
+    makeway("submit", "--idempotency-key", "nightly-7", "--", "x")
+    keys = [request.headers["idempotency-key"] for request in server.requests]
+    assert len(set(keys)) == 3
+    assert keys[2] == "nightly-7"
+
+
+def test_a_full_queue_is_an_answer_not_an_outage(server: StubServer, makeway: Makeway) -> None:
+    problem = {"title": "The team's queue is full", "status": 429, "code": "queue_full"}
+    server.on("POST", "/v1/jobs", Answer(status=429, body=problem, headers={"retry-after": "10"}))
+    assert makeway("submit", "--", "x").returncode == 120
+    assert len(server.requests) == 1
+
+
+def test_a_missing_file_is_said_by_name(makeway: Makeway, tmp_path: Path) -> None:
+    result = makeway("submit", "-f", str(tmp_path / "none.yaml"))
+    assert result.returncode == 120
+    assert "none.yaml: cannot be read: No such file" in result.stderr
+
+
+def test_a_traceparent_of_the_submitter_is_passed_on(server: StubServer, makeway: Makeway) -> None:
+    parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+    makeway("submit", "--", "x", TRACEPARENT=parent)
+    assert server.requests[-1].headers["traceparent"] == parent
