@@ -18,6 +18,8 @@ from typer.core import TyperGroup
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 VERBS: Final = {
+    "up": "makeway.commands.cluster",
+    "down": "makeway.commands.cluster",
     "submit": "makeway.commands.submit",
     "run": "makeway.commands.submit",
     "wait": "makeway.commands.follow",

@@ -13,6 +13,7 @@ node whose set compares best, then puts back over all. Sets compare by:
 A set that fails protection or quota yields to the next. Another job's hold is a candidate like a run, at cost 0.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -200,7 +201,7 @@ def gpus_of(run: Run) -> int:
 
 def _node_plan(question: Question, node_id: str) -> Plan | None:
     candidates = _candidates_on(question, (node_id,))
-    patience = question.now + max((each.grace_seconds for each in candidates), default=0.0)
+    patience = question.now + max((each.grace_seconds for each in candidates), default=math.inf)
     for _ in range(3):
         plan = _fill(question, node_id, candidates, patience)
         if plan is None or not plan.victims:
