@@ -175,7 +175,8 @@ class PoolState:
         """Release a run: its GPUs are proven empty. Returns its followers as they are now.
 
         It leaves `after` of every follower; one that has no predecessor left gets `empty_since`, and is LIVE if it was
-        NEXT (a PENDING one gets its leases by a later `Grant`). Unknown ids are ignored.
+        NEXT (a PENDING one gets its leases by a later `Grant`; one whose own stop is decided stays as it is). Unknown
+        ids are ignored.
         """
         run = self._runs.get(run_id)
         if run is None:
@@ -191,7 +192,7 @@ class PoolState:
 
     def _advance(self, follower: Run, run_id: str, now: float) -> Run:
         after = follower.after - {run_id}
-        if after:
+        if after or is_leaving(follower):
             moved = replace(follower, after=after)
         else:
             live = LeaseState.LIVE if follower.lease_state is LeaseState.NEXT else follower.lease_state
