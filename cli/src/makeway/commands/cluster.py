@@ -41,7 +41,7 @@ def up(
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Start a cluster here; one that runs is left as it is, and said (exit code 0). What was asked once is remembered."""
+    """Start a cluster here; one that runs is left as it is (exit code 0). What was asked once is remembered."""
     root = state_folder(state_dir)
     wishes = Wishes(
         nodes=nodes, node_prefix=name, simulate=simulate, postgres_dsn=postgres, kafka=kafka, http_port=port
