@@ -203,7 +203,8 @@ class Node:
                 planned, run.folder, self._parts.folders, key=key, boot_id=self._events.teller.boot_id
             )
             run.folder.write_intent(intent)
-            run.key, run.control_path, run.cgroup = key, intent.control_path, intent.cgroup
+            run.boot_id, run.key = intent.boot_id, key
+            run.control_path, run.cgroup = intent.control_path, intent.cgroup
             spawning, lock = lock, -1  # closed by the spawner, whatever happens
             run.shim_pid, connection = self._parts.spawner.spawn(run.folder, spawning, intent.control_path)
         except (InvalidIntent, SpawnFailed, OSError) as error:

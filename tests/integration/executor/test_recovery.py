@@ -1,0 +1,155 @@
+"""A new executor finds what an earlier one left: runs alive, ends that nobody heard, shims that died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from makeway_executor.run_folder import RunFolder
+from makeway_runtime.devices.proc import is_alive
+from makeway_schemas.states import StopCause
+from node_runs import GPUS, IGNORES, SAVES, NodeRun, planned, python, run_id, shell, stopped, until
+
+
+@pytest.fixture
+async def first(tmp_path: Path, sockets: Path) -> NodeRun:
+    return NodeRun(tmp_path, sockets)
+
+
+@pytest.fixture
+async def second(first: NodeRun, tmp_path: Path, sockets: Path) -> AsyncIterator[NodeRun]:
+    made = NodeRun(tmp_path, sockets, session="s2")
+    yield made
+    await made.end_all()
+
+
+async def test_runs_live_on_and_are_followed_again(first: NodeRun, second: NodeRun) -> None:
+    run = planned(1, python(SAVES))
+    first.plan(run)
+    started = await first.facts.wait(1, "run_started")
+    await until(lambda: b"ready" in first.log(1))
+    first.close()
+    second.adopt()
+    again = await second.facts.wait(1, "run_started")
+    assert (again.pid, again.id) == (started.pid, started.id)
+    second.plan(stopped(run))
+    end = (await second.facts.wait(1, "run_exited")).end
+    assert (end.notice_delivered, end.exit_code) == (True, 0)
+
+
+async def test_an_end_while_the_executor_was_dead_keeps_its_exit_code(first: NodeRun, second: NodeRun) -> None:
+    first.plan(planned(1, shell("read x < /dev/null; sleep 0.1; echo late; exit 9")))
+    await first.facts.wait(1, "run_started")
+    first.close()
+    folder = RunFolder(first.state / "runs", run_id(1))
+    await until(folder.read_end)
+    second.adopt()
+    fact = await second.facts.wait(1, "run_exited")
+    assert (fact.end.outcome, fact.end.exit_code, fact.end.log_bytes) == ("exited", 9, 5)
+    assert fact.empty_gpus == (GPUS[0],)
+
+
+async def test_what_happened_meanwhile_is_told_with_the_same_ids(first: NodeRun, second: NodeRun) -> None:
+    first.plan(planned(1))
+    await first.facts.wait(1, "run_started")
+    first.close()
+    second.adopt()
+    await second.facts.wait(1, "run_started")
+    assert first.facts.of(1, "run_started")[0].id == second.facts.of(1, "run_started")[0].id
+
+
+async def test_a_stop_that_is_repeated_by_the_next_executor_moves_nothing(first: NodeRun, second: NodeRun) -> None:
+    run = planned(1, python(IGNORES))
+    first.plan(run)
+    await until(lambda: b"ready" in first.log(1))
+    first.plan(stopped(run, grace=1.0))
+    await first.facts.wait(1, "notice_delivered")
+    first.close()
+    second.adopt()
+    await second.facts.wait(1, "notice_delivered")
+    second.plan(stopped(run, grace=60.0))
+    end = (await second.facts.wait(1, "run_exited")).end
+    assert end.forced
+    assert end.run_seconds < 10
+
+
+async def test_a_run_whose_shim_died_is_stopped_with_its_grace_and_lost(first: NodeRun) -> None:
+    run = planned(1, shell(f"setsid sleep 300 & exec python3 -ISu -c \"{SAVES}\"".replace("python3", os.sys.executable)))
+    first.plan(run)
+    started = await first.facts.wait(1, "run_started")
+    await until(lambda: b"ready" in first.log(1))
+    shim_pid = first.node.runs[run_id(1)].shim_pid
+    assert shim_pid is not None
+    os.kill(shim_pid, signal.SIGKILL)
+    fact = await first.facts.wait(1, "run_exited")
+    assert (fact.end.outcome, fact.end.message) == ("lost", "its shim died")
+    assert not is_alive(started.pid)
+    assert fact.empty_gpus == (GPUS[0],)
+    await first.end_all()
+
+
+async def test_a_shim_that_died_with_the_executor_away_is_found(first: NodeRun, second: NodeRun) -> None:
+    first.plan(planned(1))
+    started = await first.facts.wait(1, "run_started")
+    shim_pid = first.node.runs[run_id(1)].shim_pid
+    first.close()
+    assert shim_pid is not None
+    os.kill(shim_pid, signal.SIGKILL)
+    os.waitpid(shim_pid, 0)
+    second.adopt()
+    assert (await second.facts.wait(1, "run_exited")).end.outcome == "lost"
+    assert not is_alive(started.pid)
+
+
+async def test_a_new_boot_ends_runs_without_an_end(first: NodeRun, tmp_path: Path, sockets: Path) -> None:
+    """Another boot id in the run folder stands for the reboot."""
+    earlier = NodeRun(tmp_path, sockets, boot="the boot before")
+    earlier.plan(planned(1, python(SAVES)))
+    await earlier.facts.wait(1, "run_started")
+    shim_pid, pid = earlier.node.runs[run_id(1)].shim_pid, earlier.node.runs[run_id(1)].pid
+    earlier.close()
+    assert shim_pid is not None
+    assert pid is not None
+    os.kill(shim_pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(shim_pid, 0)
+    first.adopt()
+    end = (await first.facts.wait(1, "run_exited")).end
+    assert (end.outcome, end.message) == ("lost", "the node was restarted")
+    await first.end_all()
+
+
+async def test_a_folder_without_a_usable_intent_is_lost_and_stops_nobody(first: NodeRun) -> None:
+    folder = RunFolder(first.state / "runs", run_id(1))
+    os.close(folder.create())
+    (folder.path / "intent").write_bytes(b"run_id\0cut o")
+    first.adopt()
+    assert (await first.facts.wait(1, "run_exited")).end.outcome == "lost"
+    await first.end_all()
+
+
+async def test_a_waiting_run_is_forgotten_and_planned_again(first: NodeRun, second: NodeRun) -> None:
+    one, two = planned(1, python(SAVES)), planned(2, shell("true"), after=(run_id(1),))
+    first.plan(one, two)
+    await until(lambda: b"ready" in first.log(1))
+    first.close()
+    second.adopt()
+    await second.facts.wait(1, "run_started")
+    second.plan(stopped(one, "cancel"), two)
+    assert (await second.facts.wait(1, "run_exited")).end.cause is StopCause.CANCEL
+    await second.facts.wait(2, "run_exited")
+
+
+async def test_an_adopted_run_blocks_its_card(first: NodeRun, second: NodeRun) -> None:
+    first.plan(planned(1))
+    await first.facts.wait(1, "run_started")
+    first.close()
+    second.adopt()
+    second.plan(planned(1), planned(2, shell("true")))
+    await second.facts.wait(1, "run_started")
+    await asyncio.sleep(0)
+    assert second.facts.kinds(2) == []
