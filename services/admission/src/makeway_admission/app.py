@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from asyncpg.pool import Pool
 from makeway_policy.rules import Policy
+from makeway_runtime.errors import TransientError
 from makeway_runtime.health import Check
 from makeway_runtime.kafka.publisher import Publisher
 from makeway_runtime.postgres.outbox import Outbox
@@ -88,7 +89,7 @@ class AdmissionService:
     async def stop(self) -> None:
         """Publishes what is committed if the broker takes it soon; the outbox keeps the rest."""
         if self._doors is not None:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, TransientError):
                 await asyncio.wait_for(self._doors.outbox.flush(), _FLUSH_SECONDS)
         await self._publisher.stop()
         if self._pool is not None:

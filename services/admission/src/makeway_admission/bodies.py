@@ -13,6 +13,8 @@ from makeway_admission.settings import MAX_BODY_BYTES
 
 _LONGEST_INTEGER: Final = 40
 _DEEPEST: Final = 32
+_MOST_DISCARDED_BYTES: Final = 16 * MAX_BODY_BYTES
+"""A body that is too large is read and thrown away up to here: a client still writing would not see the answer."""
 
 
 class _DuplicateKey(ValueError):
@@ -48,24 +50,19 @@ def parse_document(body: bytes) -> dict[str, Any]:
 
 
 async def _read(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
-        raise _too_large()
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise _too_large()
-        parts.append(part)
+        if size > _MOST_DISCARDED_BYTES:
+            break
+        if size <= MAX_BODY_BYTES:
+            parts.append(part)
+    if size > MAX_BODY_BYTES:
+        # What may be left of the body is not read: the connection ends with the answer.
+        detail = f"the body may have {MAX_BODY_BYTES} bytes at most"
+        raise refused(ProblemCode.TOO_LARGE, detail, headers={"Connection": "close"})
     return b"".join(parts)
-
-
-def _too_large() -> Exception:
-    # What is left of the body is not read: the connection ends with the answer.
-    return refused(
-        ProblemCode.TOO_LARGE, f"the body may have {MAX_BODY_BYTES} bytes at most", headers={"Connection": "close"}
-    )
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -95,20 +95,23 @@ class Intake:
             self._queue.clear()
 
     async def _write_while_busy(self) -> None:
-        """Keeps one connection for as long as submits follow each other."""
+        """Keeps one connection for as long as submits follow each other and it works."""
         try:
             async with self._pool.acquire(timeout=self._settings.postgres_acquire_timeout_seconds) as connection:
-                while await self._something_waits():
+                works = True
+                while works and await self._something_waits():
                     self._wake.clear()
-                    while self._queue:
+                    while works and self._queue:
                         batch = [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_JOBS))]
-                        await self._write(connection, batch)
+                        works = await self._write(connection, batch)
         except Exception as error:
             if not is_transient(error):
                 raise
             _LOG.warning("submits cannot be written", error=repr(error))
             while self._queue:
                 _fail(self._queue.popleft(), TransientError("the database is out of reach"))
+        if self._queue:
+            self._wake.set()
 
     async def _something_waits(self) -> bool:
         try:
@@ -118,8 +121,8 @@ class Intake:
             return False
         return True
 
-    async def _write(self, connection: store.Connection, batch: Sequence[_Waiting]) -> None:
-        """Never raises for what is one request's fault: a batch that fails is tried one by one."""
+    async def _write(self, connection: store.Connection, batch: Sequence[_Waiting]) -> bool:
+        """Answers every request of the batch: one that fails is tried one by one. False: the connection may be gone."""
         open_requests = [waiting for waiting in batch if not waiting.answer.done()]
         try:
             await self._write_once(connection, open_requests)
@@ -127,6 +130,8 @@ class Intake:
             _LOG.warning("admitting failed, trying again", jobs=len(open_requests), error=repr(error))
             for waiting in open_requests:
                 await self._write_alone(waiting)
+            return False
+        return True
 
     async def _write_alone(self, waiting: _Waiting) -> None:
         # A lost answer may hide a commit. The same job id, or the same key, makes the repetition harmless.
