@@ -70,7 +70,11 @@ async def test_a_job_gets_its_environment_and_nothing_of_the_agents(node: NodeRu
 
 @pytest.mark.parametrize(
     ("script", "output"),
-    [("echo $((40 + 2))\n", b"42\n"), ("#!/bin/sh -e\nfalse\necho never\n", b""), ("echo '$(id)' \"`echo x`\"\n", None)],
+    [
+        ("echo $((40 + 2))\n", b"42\n"),
+        ("#!/bin/sh -e\nfalse\necho never\n", b""),
+        ("echo '$(id)' \"`echo x`\"\n", None),
+    ],
 )
 async def test_a_script_runs_by_its_shebang_or_the_shell(node: NodeRun, script: str, output: bytes | None) -> None:
     node.plan(planned(1, Launch(script=script)))

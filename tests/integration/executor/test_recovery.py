@@ -78,7 +78,7 @@ async def test_a_stop_that_is_repeated_by_the_next_executor_moves_nothing(first:
 
 
 async def test_a_run_whose_shim_died_is_stopped_with_its_grace_and_lost(first: NodeRun) -> None:
-    run = planned(1, shell(f"setsid sleep 300 & exec python3 -ISu -c \"{SAVES}\"".replace("python3", os.sys.executable)))
+    run = planned(1, shell(f'setsid sleep 300 & exec python3 -ISu -c "{SAVES}"'.replace("python3", os.sys.executable)))
     first.plan(run)
     started = await first.facts.wait(1, "run_started")
     await until(lambda: b"ready" in first.log(1))
