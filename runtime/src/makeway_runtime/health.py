@@ -46,8 +46,12 @@ class Reader(Protocol):
     def last_poll_at(self) -> float | None: ...
 
 
-def reader_check(name: str, reader: Reader, *, max_age_seconds: float = 15.0) -> Check:
-    """Red when the broker has not answered the reader's fetches for `max_age_seconds`, whatever its connections say."""
+def reader_check(name: str, reader: Reader, *, max_age_seconds: float = 15.0, vital: bool = False) -> Check:
+    """Red when the broker has not answered the reader's fetches for `max_age_seconds`, whatever its connections say.
+
+    A HotLoop makes itself a new consumer; for others a second check, vital and with more patience, has the process
+    started again.
+    """
     made_at = time.monotonic()
 
     async def probe() -> str | None:
@@ -55,7 +59,7 @@ def reader_check(name: str, reader: Reader, *, max_age_seconds: float = 15.0) ->
         age_seconds = time.monotonic() - since
         return None if age_seconds <= max_age_seconds else f"no answer from the broker for {age_seconds:.0f} s"
 
-    return Check(name=name, probe=probe)
+    return Check(name=name, probe=probe, vital=vital)
 
 
 def stuck_check(name: str, busy_since: Callable[[], float | None], *, max_seconds: float = 60.0) -> Check:

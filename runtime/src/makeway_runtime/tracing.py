@@ -29,6 +29,11 @@ def configure(settings: ServiceSettings, *, service: str) -> None:
     exporting.start(endpoint=settings.otlp_endpoint, service=service, environment=settings.environment)
 
 
+def exporting() -> bool:
+    """Whether spans are recorded; what only a span would show need not be computed otherwise."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def shutdown() -> None:
     """Sends what is buffered. Blocks for a few seconds at most."""
     provider = trace.get_tracer_provider()
@@ -84,6 +89,8 @@ def span(
 ) -> Iterator[trace.Span]:
     """A span under `traceparent`, or under the current one; `links` are traceparents of what it also covers."""
     parent = None if traceparent is None else context_of(traceparent)
+    if links and not exporting():
+        links = ()
     linked = [trace.Link(found) for found in map(_span_context, links) if found.is_valid]
     with tracer().start_as_current_span(
         name, context=parent, kind=kind, links=linked, attributes=attributes

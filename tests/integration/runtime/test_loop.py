@@ -1,17 +1,31 @@
 """The hot loop on the real broker."""
 
 import asyncio
+import os
+import signal
 from datetime import UTC, datetime
 
+import pytest
 import servers
 from aiokafka.admin import AIOKafkaAdminClient
 from makeway.local.servers import ServerProcess
 from makeway_runtime.errors import TransientError
 from makeway_runtime.health import reader_check
+from makeway_runtime.kafka import loop as loop_module
 from makeway_runtime.kafka.connection import client_options
 from makeway_runtime.kafka.messages import Outgoing
 from makeway_runtime.kafka.topics import ensure_topics
-from runtime_builders import Reading, eventually, headers, kafka_settings, message, publishing, running, topic
+from runtime_builders import (
+    Reading,
+    eventually,
+    forget_half_open_connections,
+    headers,
+    kafka_settings,
+    message,
+    publishing,
+    running,
+    topic,
+)
 
 
 async def test_reading_from_the_end_skips_what_was_there(kafka_server: servers.KafkaAddress, topic_prefix: str) -> None:
@@ -102,6 +116,32 @@ async def test_it_goes_on_where_it_was_after_the_broker_was_away(own_kafka: Serv
             await publisher.publish([message(spec.name, 1)])
         await eventually(lambda: reading.values == [0, 1] and reading.loop.caught_up)
         assert await check.probe() is None
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_broker_that_stops_answering_is_noticed_and_left_for_a_new_connection(
+    own_kafka: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STALLED_SECONDS", 1.0)
+    settings, spec = kafka_settings(servers.address_of(own_kafka)), topic("stuck")
+    reading = Reading(settings, spec)
+    check = reader_check("stuck", reading.loop, max_age_seconds=1)
+    async with publishing(settings, spec) as publisher, running(reading):
+        await publisher.publish([message(spec.name, 0)])
+        await eventually(lambda: reading.loop.caught_up)
+        os.kill(own_kafka.pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(20):
+                while await check.probe() is None:
+                    await asyncio.sleep(0.05)
+            assert not reading.loop.caught_up
+        finally:
+            os.kill(own_kafka.pid, signal.SIGCONT)
+        async with asyncio.timeout(30):
+            while await check.probe() is not None:
+                await asyncio.sleep(0.05)
+    forget_half_open_connections()
+    assert reading.values == [0]
 
 
 async def test_a_deleted_topic_is_made_again_and_read_from_its_beginning(

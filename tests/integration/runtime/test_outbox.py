@@ -211,11 +211,14 @@ async def test_the_trace_goes_through_the_outbox(
         object.__setattr__(stand.reading.loop._delivery, "handler", handle)
         stand.outbox.committed([await stand.write(1)])
         await asyncio.wait_for(stand.outbox.flush(), 10)
-        await eventually(lambda: len(received) == 1)
-    (span,) = exporter.get_finished_spans()
-    assert span.parent is not None
-    assert f"{span.parent.span_id:016x}" == "b7ad6b7169203331"
-    assert received == [f"00-0af7651916cd43dd8448eb211c80319c-{span.context.span_id:016x}-01"]
+        await eventually(lambda: len(received) == 1 and len(exporter.get_finished_spans()) == 2)
+    spans = {span.name.split()[0]: span for span in exporter.get_finished_spans()}
+    publish, process = spans["publish"], spans["process"]
+    assert publish.parent is not None
+    assert f"{publish.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert received == [f"00-0af7651916cd43dd8448eb211c80319c-{publish.context.span_id:016x}-01"]
+    assert process.parent is not None
+    assert process.parent.span_id == publish.context.span_id
 
 
 async def test_a_database_restart_stops_nothing_for_good(

@@ -1,6 +1,8 @@
 """The publisher on the real broker: all acknowledged or said so, never hanging, healing by itself."""
 
 import asyncio
+import os
+import signal
 import time
 
 import pytest
@@ -9,7 +11,16 @@ from makeway.local.servers import ServerProcess
 from makeway_runtime.errors import PublishUncertain, TransientError
 from makeway_runtime.kafka.publisher import Publisher
 from makeway_runtime.kafka.topics import ensure_topics
-from runtime_builders import Reading, eventually, kafka_settings, message, publishing, running, topic
+from runtime_builders import (
+    Reading,
+    eventually,
+    forget_half_open_connections,
+    kafka_settings,
+    message,
+    publishing,
+    running,
+    topic,
+)
 
 
 async def test_messages_of_a_partition_arrive_in_order(kafka_server: servers.KafkaAddress, topic_prefix: str) -> None:
@@ -65,6 +76,23 @@ async def test_with_the_broker_killed_publish_and_stop_are_bounded_and_it_heals(
         async with running(reading):
             await eventually(lambda: 1 in reading.values)
         assert reading.values[0] == 0
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_with_the_broker_paused_publish_is_bounded_and_heals(own_kafka: ServerProcess) -> None:
+    settings = kafka_settings(servers.address_of(own_kafka), kafka_publish_timeout_seconds=1)
+    spec = topic("paused")
+    async with publishing(settings, spec) as publisher:
+        os.kill(own_kafka.pid, signal.SIGSTOP)
+        try:
+            started_at = time.monotonic()
+            with pytest.raises(PublishUncertain):
+                await publisher.publish([message(spec.name, 0)])
+            assert time.monotonic() - started_at < 4
+        finally:
+            os.kill(own_kafka.pid, signal.SIGCONT)
+        await _published(publisher, spec.name, 1)
+    forget_half_open_connections()
 
 
 async def test_stop_is_bounded_while_messages_hang(own_kafka: ServerProcess) -> None:

@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 import servers
+from makeway.local.servers import ServerProcess
 from makeway_runtime.devices.simulated import HOOKS_FILE, register, uuid_of
 from makeway_runtime.kafka.messages import Outgoing
 from makeway_schemas.facts import FactBatch
@@ -196,6 +197,18 @@ async def test_a_poisoned_sample_is_set_aside_and_the_others_go_on(
             async with asyncio.timeout(DEADLINE_SECONDS):
                 while b'{"version": 9}' not in values:
                     await asyncio.sleep(0.05)
+
+
+async def test_with_kafka_wiped_both_go_on(
+    tmp_path: Path, own_kafka: ServerProcess, database: servers.Database
+) -> None:
+    kafka = servers.address_of(own_kafka)
+    settings = collector(tmp_path, kafka, database, MAKEWAY_STALE_SECONDS="1")
+    with process("sampler", tmp_path, sampler(tmp_path, kafka)), process("collector", tmp_path, settings):
+        await page_with(tmp_path, "makeway_gpu_healthy")
+        await asyncio.to_thread(own_kafka.wipe)
+        await page_with(tmp_path, "makeway_gpu_healthy", present=False)
+        await page_with(tmp_path, "makeway_gpu_healthy")
 
 
 @pytest.mark.parametrize("part", ["sampler", "collector"])

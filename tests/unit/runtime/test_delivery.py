@@ -10,6 +10,7 @@ from makeway_runtime.cloudevents import EventHeaders, to_headers
 from makeway_runtime.errors import TransientError
 from makeway_runtime.kafka.delivery import Delivery, Handler
 from makeway_runtime.kafka.messages import Incoming, Poison, PoisonFound
+from makeway_runtime.tracing import current_traceparent
 
 HEADERS = to_headers(EventHeaders(id="1", type="t", source="s", time=datetime(2026, 1, 1, tzinfo=UTC)))
 
@@ -157,3 +158,16 @@ async def test_with_a_limit_the_transient_error_comes_out_for_the_group_to_seek_
 
     with pytest.raises(TransientError):
         await delivered(handler, [FakeRecord(offset=0)], within_seconds=0)
+
+
+async def test_one_message_is_handled_within_its_own_trace() -> None:
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    seen: list[str | None] = []
+
+    async def handler(_batch: Sequence[Incoming]) -> None:
+        seen.append(current_traceparent())
+
+    headers = (*HEADERS, ("traceparent", traceparent.encode()))
+    await delivered(handler, [FakeRecord(offset=0, headers=headers)])
+    await delivered(handler, [FakeRecord(offset=0, headers=headers), FakeRecord(offset=1)])
+    assert seen == [traceparent, None]

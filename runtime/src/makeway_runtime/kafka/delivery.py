@@ -13,14 +13,16 @@ So the handler must be idempotent, and nothing is skipped without `on_poison` ha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
+from opentelemetry.trace import SpanKind
 from tenacity import RetryCallState
 
-from makeway_runtime import metrics, retry
+from makeway_runtime import metrics, retry, tracing
 from makeway_runtime.cloudevents import from_headers
 from makeway_runtime.errors import InvalidEvent
 from makeway_runtime.kafka.messages import Incoming, Poison, PoisonFound, Record
@@ -88,7 +90,8 @@ class Delivery:
     async def _try(self, batch: Sequence[Incoming]) -> None:
         # The first try costs nothing extra: under load there are hundreds of batches a second.
         try:
-            await self.handler(batch)
+            with _span(batch):
+                await self.handler(batch)
         except PoisonFound:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its batch is not lost
@@ -105,7 +108,7 @@ class Delivery:
                     retry_on=self.is_transient,
                     before_sleep=_count(batch[0].topic),
                 ):
-                    with patience:
+                    with patience, _span(batch):
                         await self.handler(batch)
 
     def _is_other(self, error: BaseException) -> bool:
@@ -123,6 +126,20 @@ class Delivery:
         async for attempt in retry.backoff(retry_on=lambda error: isinstance(error, Exception)):
             with attempt:
                 await self.on_poison(poison)
+
+
+def _span(batch: Sequence[Incoming]) -> AbstractContextManager[object]:
+    """The span of handling a batch: under the message's own trace when it is one, linked to all of them otherwise."""
+    topic = batch[0].topic
+    if len(batch) == 1:
+        return tracing.span(f"process {topic}", kind=SpanKind.CONSUMER, traceparent=batch[0].event.traceparent)
+    origins = tuple({message.event.traceparent for message in batch if message.event.traceparent is not None})
+    return tracing.span(
+        f"process {topic}",
+        kind=SpanKind.CONSUMER,
+        links=origins,
+        attributes={"messaging.system": "kafka", "messaging.batch.message_count": len(batch)},
+    )
 
 
 def _count(topic: str) -> Callable[[RetryCallState], None]:

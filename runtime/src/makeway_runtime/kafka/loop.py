@@ -31,6 +31,8 @@ Start = Literal["end", "beginning"] | int | datetime
 """The first message to read: by place, by offset, or the first one not older than an aware time."""
 
 STOP_TIMEOUT_SECONDS: Final = 3.0
+STALLED_SECONDS: Final = 20.0
+"""Without an answer for this long the consumer is thrown away and a new one is made: aiokafka's can get stuck."""
 FRESH_SECONDS: Final = 3.0
 """The broker answers a fetch at least every half second; without an answer for this long, nothing is known."""
 
@@ -68,6 +70,7 @@ class HotLoop:
         self._positions: dict[TopicPartition, int] = {}
         self._caught_up: set[TopicPartition] = set()
         self._answers: dict[TopicPartition, tuple[int, float]] = {}
+        self._session_began_at = 0.0
         self._stopping = asyncio.Event()
         self.started = asyncio.Event()
         """Set once the positions to start from are known: what is published afterwards will be read."""
@@ -114,6 +117,7 @@ class HotLoop:
         """Reads with one consumer until told to stop. Returns after trouble that came after progress: try anew soon."""
         await ensure_topics(self._settings, [self._options.topic])
         consumer = AIOKafkaConsumer(**consumer_options(self._settings, client=self._client))
+        self._session_began_at = time.monotonic()
         polls = 0
         try:
             await consumer.start()
@@ -171,9 +175,21 @@ class HotLoop:
                 self.busy_since = None
             self._positions[partition] = records[-1].offset + 1
         self._look(consumer)
+        if not found:
+            await self._check(consumer)
+
+    async def _check(self, consumer: AIOKafkaConsumer) -> None:
+        """Looks for trouble that aiokafka keeps to itself. Raises TransientError."""
         known = consumer.partitions_for_topic(self.topic) or set()
-        if not found and not known.issuperset(self._options.partitions):
+        if not known.issuperset(self._options.partitions):
             raise _TopicVanished(f"topic {self.topic} is gone")
+        heard_at = self._session_began_at if self.last_poll_at is None else self.last_poll_at
+        if time.monotonic() - heard_at > STALLED_SECONDS:
+            raise TransientError(f"no answer from the broker for {STALLED_SECONDS:.0f} s")
+        for partition in self._partitions:
+            if partition not in self._caught_up and self.last_poll_at is not None:
+                # Retention may have removed all that was left to read: the consumer knows, and reads from memory.
+                self._positions[partition] = await asyncio.wait_for(consumer.position(partition), STOP_TIMEOUT_SECONDS)
 
     def _look(self, consumer: AIOKafkaConsumer) -> None:
         """Notes how far the broker is and when it last answered."""

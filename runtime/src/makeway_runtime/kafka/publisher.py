@@ -26,8 +26,8 @@ class Publisher:
     """One idempotent producer, replaced after any trouble.
 
     An idempotent aiokafka producer retries for ever, and so does its stop(), when the broker is gone. So every step
-    here has a time limit; after one has passed, the producer is thrown away and a new one is made at the next publish,
-    which also makes the topics again that the broker may have lost.
+    here has a time limit; after one has passed, the producer is thrown away and a new one is made, which also makes the
+    topics again that the broker may have lost.
     """
 
     def __init__(self, settings: ServiceSettings, *, client: str, topics: Sequence[TopicSpec]) -> None:
@@ -35,9 +35,9 @@ class Publisher:
         self._settings = settings
         self._client = client
         self._topics = tuple(topics)
-        self._producer: AIOKafkaProducer | None = None
-        # Publishing calls may overlap; making and dropping the producer may not.
-        self._changing = asyncio.Lock()
+        # A task, so that a publish that gives up leaves it going for the next one: cancelled half-way, aiokafka would
+        # leave its connection open.
+        self._making: asyncio.Task[AIOKafkaProducer] | None = None
         # The publishing calls under way, so that none outlives the producer it waits for.
         self._waiting: dict[asyncio.Timeout, AIOKafkaProducer] = {}
         self._stopped = False
@@ -46,12 +46,25 @@ class Publisher:
 
     async def start(self) -> None:
         """Connects and makes missing topics. Raises TransientError when the broker is out of reach."""
-        await self._ready_producer(self._settings.kafka_publish_timeout_seconds)
+        try:
+            async with asyncio.timeout(self._settings.kafka_publish_timeout_seconds):
+                await self._ready_producer()
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise TransientError(f"the broker is out of reach: {error!r}") from error
 
     async def stop(self) -> None:
         """Flushes and closes, within `kafka_stop_timeout_seconds`."""
         self._stopped = True
-        await self._drop(self._producer, flush=True)
+        making, self._making = self._making, None
+        if making is None:
+            return
+        limit_seconds = self._settings.kafka_stop_timeout_seconds
+        await asyncio.wait([making], timeout=limit_seconds)
+        if not making.done():
+            making.cancel()
+            await asyncio.wait([making])
+        elif making.exception() is None:
+            await self._close(making.result(), flush_seconds=limit_seconds)
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Sends all, pipelined, in order per partition; returns when all are acknowledged.
@@ -66,7 +79,7 @@ class Publisher:
         producer: AIOKafkaProducer | None = None
         try:
             async with asyncio.timeout(self._settings.kafka_publish_timeout_seconds) as limit:
-                producer = await self._ready_producer(self._settings.kafka_publish_timeout_seconds)
+                producer = await self._ready_producer()
                 self._waiting[limit] = producer
                 try:
                     await _send_all(producer, messages)
@@ -74,37 +87,47 @@ class Publisher:
                     del self._waiting[limit]
         except (KafkaError, TransientError, OSError, TimeoutError) as error:
             metrics.PUBLISH_FAILURES.inc()
-            await self._drop(producer, flush=False)
+            await self._drop(producer)
             raise PublishUncertain(f"{len(messages)} messages were not all acknowledged: {error!r}") from error
+        self._count(messages, time.monotonic() - started_at)
+
+    def _count(self, messages: Sequence[Outgoing], seconds: float) -> None:
         self.last_success_at = time.monotonic()
-        metrics.PUBLISH_SECONDS.observe(self.last_success_at - started_at)
+        metrics.PUBLISH_SECONDS.observe(seconds)
         for message in messages:
             metrics.PUBLISHED.labels(message.topic).inc()
 
-    async def _ready_producer(self, timeout_seconds: float) -> AIOKafkaProducer:
-        async with self._changing:
-            if self._producer is None:
-                await ensure_topics(self._settings, self._topics)
-                producer = AIOKafkaProducer(**producer_options(self._settings, client=self._client))
-                try:
-                    await asyncio.wait_for(producer.start(), timeout_seconds)
-                except BaseException as error:
-                    await _close(producer, 0.0)
-                    if isinstance(error, (KafkaError, OSError, TimeoutError)):
-                        raise TransientError("the broker is out of reach") from error
-                    raise
-                self._producer = producer
-            return self._producer
+    async def _ready_producer(self) -> AIOKafkaProducer:
+        if self._making is None or (self._making.done() and self._making.exception() is not None):
+            self._making = asyncio.create_task(self._make())
+            # Whoever waited may have given up: the failure is then nobody's, and no news.
+            self._making.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._making)
 
-    async def _drop(self, producer: AIOKafkaProducer | None, *, flush: bool) -> None:
-        async with self._changing:
-            if producer is None or producer is not self._producer:
-                return
-            self._producer = None
-            await _close(producer, self._settings.kafka_stop_timeout_seconds if flush else 0.0)
-            for limit, used in self._waiting.items():
-                if used is producer:
-                    limit.reschedule(asyncio.get_running_loop().time())
+    async def _make(self) -> AIOKafkaProducer:
+        await ensure_topics(self._settings, self._topics)
+        producer = AIOKafkaProducer(**producer_options(self._settings, client=self._client))
+        try:
+            await producer.start()
+        except BaseException:
+            await producer.stop()
+            raise
+        return producer
+
+    async def _drop(self, producer: AIOKafkaProducer | None) -> None:
+        """Throws a producer away, unless another call has done so already."""
+        making = self._making
+        if producer is None or making is None or not making.done() or making.exception() is not None:
+            return
+        if making.result() is producer:
+            self._making = None
+            await self._close(producer, flush_seconds=0.0)
+
+    async def _close(self, producer: AIOKafkaProducer, *, flush_seconds: float) -> None:
+        await _close(producer, flush_seconds)
+        for limit, used in self._waiting.items():
+            if used is producer:
+                limit.reschedule(asyncio.get_running_loop().time())
 
 
 async def _send_all(producer: AIOKafkaProducer, messages: Sequence[Outgoing]) -> None:

@@ -15,7 +15,8 @@ from makeway_runtime.errors import TransientError
 from makeway_runtime.kafka.connection import client_options
 from makeway_runtime.settings import ServiceSettings
 
-CREATE_TIMEOUT_SECONDS: Final = 15.0
+CREATE_TIMEOUT_SECONDS: Final = 30.0
+"""The last resort: each request has a shorter limit of its own."""
 
 _LOG: Final = structlog.get_logger(__name__)
 

@@ -32,6 +32,7 @@ _LOG: Final = structlog.get_logger(__name__)
 FORGET_SECONDS: Final = 600.0
 FORGET_READINGS: Final = timedelta(days=7)
 PAGE_TIMEOUT_SECONDS: Final = 2.0
+STALLED_SECONDS: Final = 120.0
 
 
 class Collector:
@@ -99,6 +100,7 @@ class Collector:
 
         return (
             reader_check(GPU_SAMPLES.name, reader),
+            reader_check(f"{GPU_SAMPLES.name} stalled", reader, max_age_seconds=STALLED_SECONDS, vital=True),
             stuck_check(f"{GPU_SAMPLES.name} handler", lambda: reader.busy_since),
             Check(name="database", probe=database),
         )
