@@ -48,6 +48,7 @@ async def open_pool(settings: DatabaseServiceSettings, *, service: str) -> Pool[
             max_size=settings.postgres_pool_max,
             max_inactive_connection_lifetime=IDLE_CONNECTION_SECONDS,
             init=_set_codecs,
+            reset=_leave_as_it_is,
         )
     except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
         raise TransientError("the database is out of reach") from error
@@ -168,6 +169,14 @@ def _connect_options(settings: DatabaseServiceSettings, *, service: str) -> dict
             **_KEEPALIVE,
         },
     }
+
+
+async def _leave_as_it_is(connection: Connection) -> None:
+    """What runs when a connection goes back: nothing of ours changes a session's state.
+
+    asyncpg rolls an open transaction back before this; its own reset (advisory locks, cursors, settings) would cost a
+    round trip each time, which is a fifth of a commit. Locks are taken on a `DedicatedConnection`.
+    """
 
 
 async def _set_codecs(connection: Connection) -> None:
