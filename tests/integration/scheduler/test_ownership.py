@@ -127,10 +127,10 @@ async def test_a_restart_finds_everything_again(pool: PoolUnderTest) -> None:
         run.run_id: (run.state, run.leases, run.lease_state, run.stop_cause) for run in runs.values()
     }
     await pool.turn()
-    assert len(await pool.leases()) == 2
-    await pool.turn(node.exited(f"{first}.1", ended(), empty=["GPU-a-0"]))
-    assert await pool.state(waiting[0]) == "STARTING"
-    assert await pool.sql.fetchval("SELECT count(*) FROM runs") == 3
+    assert await pool.sql.fetchval("SELECT count(*) FROM runs") == len(runs)
+    await pool.turn(node.exited(f"{second}.1", ended(143, cause="cancel", notice_delivered=True), empty=["GPU-a-1"]))
+    assert await pool.state(second) == "CANCELLED"
+    assert (f"{waiting[0]}.1", "GPU-a-1", "LIVE") in await pool.leases()
 
 
 async def test_a_number_that_a_node_has_heard_of_is_passed(pool: PoolUnderTest) -> None:
