@@ -159,11 +159,19 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
     if end.ack is not None:
         note_ack(ledger, run, end.ack, now)
         run = ledger.runs[run.run_id]
+    if end.outcome != "never_started":
+        # It ran, so what it followed had left; of this its RunStarted, if it still comes, only fills in times.
+        for predecessor in sorted(run.after):
+            release(ledger, predecessor, None, now)
+        run = ledger.runs[run.run_id]
     ended_at = max(min(ended_at, now), run.started_at or run.planned_at)
     cause = _cause_of(end, run)
     run = replace(
         run,
         state=RunState.EXITED,
+        # What is not proven empty yet still blocks its GPU, and somebody may be planned to follow.
+        leases=() if end.outcome == "never_started" else run.leases,
+        lease_state=LeaseState.LEAVING,
         ended_at=ended_at,
         end_cause=cause.value,
         exit_code=end.exit_code,
