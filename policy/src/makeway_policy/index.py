@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from makeway_policy import capacity, placement, priority, protection, quota
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
+from makeway_policy.reserving import Reservers
 from makeway_policy.rooms import NodeRoom, node_room, takes_placements
 from makeway_policy.rules import Order, Policy
 from makeway_policy.state import Changes, PoolState, is_leaving
@@ -31,6 +32,7 @@ class Index:
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.fresh: dict[str, None] = {}
+        self.reservers = Reservers(state, policy, self.rooms)
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._ready: list[tuple[tuple[float, ...], int, Bucket | str]] = []
         self._timers: list[tuple[float, str, str]] = []
@@ -78,6 +80,7 @@ class Index:
     def block(self, bucket: Bucket, refusal: Refusal) -> None:
         """Keep a bucket out until something changes that concerns it."""
         bucket.blocked = refusal
+        self.reservers.block(bucket, self.order_of(bucket))
 
     def never_fits(self, shape: Shape) -> Refusal | None:
         """Why no registered hardware could run the shape; computed once a shape and change of hardware."""
@@ -86,6 +89,18 @@ class Index:
             refused = capacity.never_fits(self.state, self.policy, shape)
             found = self._never[shape] = (self.state.hardware_version, refused)
         return found[1]
+
+    def reclaimers_of(self, job: Job) -> Iterator[Job]:
+        """Waiting jobs of other teams that are within their guarantee, first in queue order first."""
+        teams = [team for team in self.state.teams.values() if team.guarantee > 0 and team.team_id != job.team]
+        if not teams:
+            return
+        names = {team.team_id for team in teams}
+        buckets = [bucket for bucket in self.queue.buckets.values() if bucket.team in names]
+        for bucket in sorted(buckets, key=self.order_of):
+            waiting = self.state.jobs[bucket.head]
+            if quota.within_guarantee(self.state, waiting, quota.needed_units(waiting, None, self.state)):
+                yield waiting
 
     def nodes_for_victims(self, job: Job) -> Iterator[str]:
         """The nodes on which victims for the job may be looked for."""
@@ -104,6 +119,7 @@ class Index:
 
     def judge_again(self, bucket: Bucket) -> None:
         """Have a bucket judged (again)."""
+        self.reservers.unblock(bucket)
         if bucket.entries:
             bucket.blocked = None
             self._push(bucket, self.order_of(bucket))
@@ -158,10 +174,15 @@ class Index:
             self._refresh_node(node_id, now)
         for job_id in sorted(changes.jobs):
             self._refresh_job(job_id, now)
+        for job_id in sorted(changes.undone):
+            place = self.queue.place.get(job_id)
+            if place is not None:
+                self.judge_again(place[0])
         self._wake(changes, now)
 
     def _refresh_node(self, node_id: str, now: float) -> None:
         node = self.state.nodes.get(node_id)
+        self.reservers.node_changed(node_id)
         if node is None:
             self.rooms.pop(node_id, None)
             for found in self.free.values():
@@ -211,7 +232,10 @@ class Index:
             moments = [job.begin_at]
             self._leave_queue(job.job_id)
         else:
+            headed = self._bucket_headed_by(job.job_id)
             bucket = self.queue.put(job, self.policy, now)
+            if bucket is not None and headed is not None:
+                self.judge_again(headed)
             if bucket is not None and (bucket.blocked is None or bucket.head == job.job_id):
                 self.judge_again(bucket)
         if job.refusal is None:
@@ -219,12 +243,24 @@ class Index:
         self.set_timer("job", job.job_id, min((at for at in moments if at is not None), default=None))
 
     def _leave_queue(self, job_id: str) -> None:
+        bucket = self._bucket_headed_by(job_id)
         self.queue.remove(job_id)
+        if bucket is not None:
+            self.judge_again(bucket)
         self.fresh.pop(job_id, None)
         self.set_timer("job", job_id, None)
 
+    def _bucket_headed_by(self, job_id: str) -> Bucket | None:
+        place = self.queue.place.get(job_id)
+        return place[0] if place is not None and place[0].head == job_id else None
+
     def _wake(self, changes: Changes, now: float) -> None:
         """Judge again whoever was blocked by something that changed."""
+        left, self.reservers.changed = self.reservers.changed, False
+        if left:
+            for bucket in self.queue.buckets.values():
+                if bucket.blocked is not None and bucket.blocked.reason is Reason.RESERVED_FOR_ANOTHER:
+                    self.judge_again(bucket)
         if not (changes.nodes or changes.teams or changes.everything or changes.groups):
             return
         for bucket in self.queue.buckets.values():
@@ -234,9 +270,10 @@ class Index:
             for run_id in self.holds.values():
                 run = self.state.runs[run_id]
                 if run.after:
-                    self._push(run_id, self._order_of_job(self.state.jobs[run.job_id], now))
+                    self._push(run_id, self.order_of_job(self.state.jobs[run.job_id], now))
 
-    def _order_of_job(self, job: Job, now: float) -> tuple[float, ...]:
+    def order_of_job(self, job: Job, now: float) -> tuple[float, ...]:
+        """The place in the queue that the job has, or would have, as a key."""
         q, capped = priority.queue_value(job, self.policy, now)
         if self.policy.order is not Order.FAIR or capped:
             return (-q, 0, 0.0, 0.0, job.submitted_at, job.order)

@@ -3,17 +3,19 @@
 Order of checks (the first that fails is the reason shown):
  1. what the registered nodes can never run
  2. what the team's limits can never take
- 3. room without victims, within quota as it is now
- 4. victims, if the class may take any, the job is not backing off, and within quota as it will be
+ 3. room without victims, beside what is reserved for others, within quota as it is now
+ 4. the back-off after a hold or a start that failed
+ 5. victims, if the class may take any, and within quota as it will be
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from makeway_policy import placement, quota, victims
+from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.index import Index
 from makeway_policy.model import Job, Member, Reason, Refusal
 from makeway_policy.priority import class_of
+from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, node_room
 from makeway_policy.rules import Strategy
 
@@ -33,20 +35,49 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     never = index.never_fits(job.shape) or quota.can_ever(index.state, job)
     if never is not None:
         return never
-    placed = place_free(index, job)
-    units = quota.needed_units(job, None, index.state) or _units(index, placed)
-    over = quota.refusal_of(index.state, index.policy, job, units)
+    kept, keeper = _kept_from(index, job, now)
+    allowed = replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
+    closed = keeper is not None and not kept
+    placed = None if closed else place_free(index, allowed)
+    over = quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
     if placed is not None and over is None:
         return placed
-    preemptor = victims.preemptor_of(index.state, index.policy, job, now)
     if job.no_victims_until > now:
         return over or backing_off(job, now)
-    if preemptor.by_priority or preemptor.by_reclaim:
+    preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
+    if not closed and (preemptor.by_priority or preemptor.by_reclaim):
         question = victims.Question(state=index.state, policy=index.policy, now=now, preemptor=preemptor)
         plan = victims.best_plan(question, index.nodes_for_victims(job))
         if plan is not None:
             return plan
+    if over is None and keeper is not None and place_free(index, job) is not None:
+        return reservation.refusal_for(index.state, keeper, now)
     return over or no_room(job, preemptor)
+
+
+def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
+    """(GPUs that are reserved for others, for whom). With somebody but no GPUs, all of them are."""
+    kept: frozenset[str] = frozenset()
+    keeper: Reservation | None = None
+    for held in _reservations(index, job, now):
+        if reservation.passes(index.state, index.policy, job, held, now):
+            continue
+        keeper = keeper or held
+        if held.start is None:
+            return frozenset(), held
+        kept |= held.gpus
+    return kept, keeper
+
+
+def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
+    yield from index.reservers.against(job, index.order_of_job(job, now), now)
+    units = quota.needed_units(job, None, index.state)
+    if quota.within_guarantee(index.state, job, max(1, units)):
+        return
+    for waiting in index.reclaimers_of(job):
+        if reservation.competes(waiting.shape, job.shape, index.policy):
+            yield index.reservers.of(waiting, now)
+            return
 
 
 def place_free(index: Index, job: Job) -> Placed | None:
@@ -83,9 +114,9 @@ def backing_off(job: Job, now: float) -> Refusal:
     )
 
 
-def _units(index: Index, placed: Placed | None) -> int:
+def _units(index: Index, job: Job, placed: Placed | None) -> int:
     if placed is None:
-        return 0
+        return quota.needed_units(job, None, index.state)
     return quota.units_of_members(index.state, placed.members)
 
 

@@ -6,7 +6,7 @@ only downwards in (base, earlier submit) and no chain of evictions leads back to
 
 import math
 
-from makeway_policy.model import Job, Run
+from makeway_policy.model import Job
 from makeway_policy.rules import JobClass, MayPreempt, Policy
 
 _ROUNDING = 1e-6
@@ -77,9 +77,9 @@ def may_take_victims(job: Job, policy: Policy, now: float) -> bool:
     return allowed is MayPreempt.YES or is_aged(job, policy, now)
 
 
-def outranks(preemptor: Job, preemptor_v: int, victim: Job, run: Run, policy: Policy) -> bool:
-    """Whether priority lets the preemptor evict this run: v at least Δ higher and, at equal bases, submitted first."""
-    if preemptor_v < run.v + policy.delta:
+def outranks(preemptor: Job, preemptor_v: int, victim: Job, victim_v: int, policy: Policy) -> bool:
+    """Whether priority lets the preemptor evict the run: v at least Δ higher and, at equal bases, submitted first."""
+    if preemptor_v < victim_v + policy.delta:
         return False
     if base(preemptor, policy) != base(victim, policy):
         return True

@@ -31,12 +31,13 @@ class Touched:
 
 @dataclass(kw_only=True, slots=True)
 class Changes:
-    """What changed since the derived indices last looked."""
+    """What changed since the derived indices last looked; `undone` are jobs whose change was rolled back."""
 
     jobs: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     teams: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
+    undone: set[str] = field(default_factory=set)
     everything: bool = True
 
 
@@ -101,6 +102,7 @@ class PoolState:
         jobs, _, nodes, _ = self._touched
         self.hardware_version += 1
         self.changes.jobs |= jobs
+        self.changes.undone |= jobs
         self.changes.nodes |= nodes
         self.changes.teams |= self._touched_teams
         self.changes.groups |= self._touched_groups

@@ -133,7 +133,7 @@ def rule_for(question: Question, run: Run) -> str | None:
         return None
     if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
         return None
-    if preemptor.by_priority and outranks(preemptor.job, preemptor.v, victim, run, question.policy):
+    if preemptor.by_priority and outranks(preemptor.job, preemptor.v, victim, run.v, question.policy):
         return "priority"
     if preemptor.by_reclaim and victim.team != preemptor.job.team:
         return "reclaim" if run.run_id in quota.borrowed_runs(state, victim.team) else None

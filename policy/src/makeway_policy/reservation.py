@@ -1,0 +1,191 @@
+"""Expected starts, and who may use the GPUs of one meanwhile.
+
+The first job in queue order, per set of competing GPUs, that is within quota and lacks only GPUs reserves the one
+placement with the earliest expected start. Order of checks for a later job that wants a GPU of it (the first that holds
+lets it pass):
+ 1. backfill is off: it waits
+ 2. its time limit, its grace and the time to prove the GPUs empty end before the expected start
+ 3. backfill is preemptible, and the reserver may preempt it when its turn comes, guards included
+ 4. no expected start can be given, and the reserver, once aged, could evict it
+A job that would run on borrowed GPUs respects in the same way a waiting job that could reclaim them, wherever that is
+in the queue. A reservation only shapes backfill; it holds nothing.
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+from makeway_policy import placement, quota
+from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
+from makeway_policy.priority import base, class_of, outranks, preemption_value
+from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
+from makeway_policy.rules import Backfill, MayPreempt, Policy
+from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.victims import grace_of
+
+_ENDLESS = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """What a waiting job is expected to get. `start` None: no expected start can be given, so `gpus` is empty."""
+
+    job_id: str
+    start: float | None
+    gpus: frozenset[str]
+
+
+class ExpectedStarts:
+    """When each node could start one member of a shape, from the declared time limits of what is on it."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.stale: set[str] = set()
+        self._times: dict[str, list[tuple[float, str]]] = {}
+        self._order: list[tuple[float, str]] = []
+
+    def refresh(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
+        """Bring the nodes that changed up to date."""
+        for node_id in self.stale:
+            self._forget(node_id)
+            room = rooms.get(node_id)
+            if room is not None and takes_placements(room.node):
+                self._learn(node_id, _card_times(state, policy, room, self.shape))
+        self.stale.clear()
+
+    def earliest(self, job: Job, rooms: dict[str, NodeRoom], now: float) -> tuple[float, frozenset[str]] | None:
+        """(start, GPUs) of the earliest whole placement for the job; None where no start can be given."""
+        slots: list[tuple[float, str, int]] = []
+        for start, node_id in self._order:
+            if len(slots) >= job.shape.members and start > sorted(slots)[job.shape.members - 1][0]:
+                break
+            if placement.node_allows(rooms[node_id].node, job):
+                slots.extend(self._member_slots(node_id))
+        chosen = sorted((max(now, at), node_id, number) for at, node_id, number in slots)[: job.shape.members]
+        if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
+            return None
+        size = self.shape.gpus
+        gpus = [gpu_id for _, node_id, number in chosen for _, gpu_id in self._times[node_id][number * size :][:size]]
+        return chosen[-1][0], frozenset(gpus)
+
+    def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
+        times = self._times[node_id]
+        size = max(1, self.shape.gpus)
+        count = 1 if self.shape.distinct_nodes else max(1, len(times) // size)
+        count = min(count, self.shape.members)
+        return [(times[number * size + size - 1][0], node_id, number) for number in range(count)]
+
+    def _learn(self, node_id: str, times: list[tuple[float, str]]) -> None:
+        size = max(1, self.shape.gpus)
+        if len(times) >= size and times[size - 1][0] < _ENDLESS:
+            self._times[node_id] = times
+            insort(self._order, (times[size - 1][0], node_id))
+
+    def _forget(self, node_id: str) -> None:
+        times = self._times.pop(node_id, None)
+        if times is not None:
+            key = (times[max(1, self.shape.gpus) - 1][0], node_id)
+            del self._order[bisect_left(self._order, key)]
+
+
+def competes(one: Shape, other: Shape, policy: Policy) -> bool:
+    """Whether two shapes could want the same GPU."""
+    if (one.gpus == 0) != (other.gpus == 0) or (one.mig or None) != (other.mig or None):
+        return False
+    if one.nodes and other.nodes and not one.nodes & other.nodes:
+        return False
+    names = placement.names_of(one.gpu_type, policy)
+    others = placement.names_of(other.gpu_type, policy)
+    return names is None or others is None or bool(names & others)
+
+
+def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: float) -> bool:
+    """Whether the job may use GPUs that are reserved for another, in the order of checks above."""
+    if policy.backfill is Backfill.OFF:
+        return False
+    reserver = state.jobs[held.job_id]
+    if held.start is None:
+        return _could_evict_once_aged(reserver, job, policy, now)
+    if job.time_limit_seconds is not None:
+        left = max(0.0, job.time_limit_seconds - job.used_seconds)
+        if now + left + grace_of(job, policy) + policy.empty_seconds <= held.start:
+            return True
+    return policy.backfill is Backfill.PREEMPTIBLE and _may_preempt_then(reserver, job, policy, held.start, now)
+
+
+def refusal_for(state: PoolState, held: Reservation, now: float) -> Refusal:
+    """Why a job does not use free GPUs that another waits for."""
+    name = held.job_id
+    if held.start is None:
+        sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
+    else:
+        sentence = f"what is free is kept for job {name}, which is expected to start in {held.start - now:.0f} s"
+    return Refusal(reason=Reason.RESERVED_FOR_ANOTHER, sentence=sentence, detail={"job": name})
+
+
+def expected_end(state: PoolState, run: Run) -> float:
+    """When the run has to be gone by its declared time limit (or its notice); infinite where it has none."""
+    if is_leaving(run):
+        if run.leaves_by is not None:
+            return run.leaves_by
+        return _ENDLESS if run.noticed_at is None else run.noticed_at + run.grace_seconds
+    job = state.jobs[run.job_id]
+    if job.time_limit_seconds is None:
+        return _ENDLESS
+    left = max(0.0, job.time_limit_seconds - job.used_seconds)
+    if run.started_at is not None:
+        return run.started_at + left
+    begins = max((expected_end(state, state.runs[each]) for each in run.after), default=run.decided_at)
+    return begins + left
+
+
+def _card_times(state: PoolState, policy: Policy, room: NodeRoom, shape: Shape) -> list[tuple[float, str]]:
+    times = [
+        (_card_time(state, card, shape), card.gpu.index, card.gpu.gpu_id)
+        for card in room.cards
+        if placement.suits(card.gpu, shape, policy)
+    ]
+    return [(at, gpu_id) for at, _, gpu_id in sorted(times)]
+
+
+def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
+    """When the card can serve one GPU of the shape."""
+    runs = state.runs_on_gpu(card.gpu.gpu_id)
+    if not runs:
+        return 0.0
+    ends = sorted((expected_end(state, run), run.run_id) for run in runs)
+    if placement.kind_of(shape) is LeaseKind.WHOLE or len(card.kinds_later - {placement.kind_of(shape)}) > 0:
+        return ends[-1][0]
+    vram, slots = card.vram_now, card.slots_now
+    wanted = (shape.vram_mib or 0, shape.shares or 1)
+    if vram >= wanted[0] and slots >= wanted[1]:
+        return 0.0
+    for end, run_id in ends:
+        for lease in state.runs[run_id].leases:
+            if lease.gpu_id == card.gpu.gpu_id:
+                vram, slots = vram + lease.vram_mib, slots + lease.slots
+        if vram >= wanted[0] and slots >= wanted[1]:
+            return end
+    return ends[-1][0]
+
+
+def _could_evict_once_aged(reserver: Job, job: Job, policy: Policy, now: float) -> bool:
+    if class_of(reserver, policy).may_preempt is MayPreempt.NEVER or not policy.preemption:
+        return False
+    if not quota.is_preemptible(job, policy):
+        return False
+    return outranks(reserver, base(reserver, policy) + policy.delta, job, preemption_value(job, policy, now), policy)
+
+
+def _may_preempt_then(reserver: Job, job: Job, policy: Policy, start: float, now: float) -> bool:
+    rules = class_of(job, policy)
+    if not quota.is_preemptible(job, policy) or not policy.preemption:
+        return False
+    if class_of(reserver, policy).may_preempt is not MayPreempt.YES:
+        return False
+    guarded = rules.minimum_run_seconds if not class_of(reserver, policy).overrides_minimum_run else 0.0
+    if now + guarded + grace_of(job, policy) + policy.empty_seconds > start:
+        return False
+    limit = rules.preemptions_per_day
+    if limit is not None and len(job.preempted_at) >= limit:
+        return False
+    return outranks(reserver, base(reserver, policy), job, preemption_value(job, policy, now), policy)

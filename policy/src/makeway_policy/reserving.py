@@ -1,0 +1,89 @@
+"""Which waiting jobs reserve, kept from call to call: the blocked jobs in queue order, and their expected starts."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from makeway_policy import reservation
+from makeway_policy.model import Job, Reason, Shape
+from makeway_policy.queue import Bucket
+from makeway_policy.reservation import ExpectedStarts, Reservation
+from makeway_policy.rooms import NodeRoom
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+
+_LACKS_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF})
+_SHAPES_KEPT = 16
+
+
+class Reservers:
+    """The jobs that are within quota and lack only GPUs, first in queue order first."""
+
+    def __init__(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
+        self._state = state
+        self._policy = policy
+        self._rooms = rooms
+        self._waiting: list[tuple[tuple[float, ...], str]] = []
+        self._place: dict[tuple[object, ...], tuple[tuple[float, ...], str]] = {}
+        self._starts: dict[Shape, ExpectedStarts] = {}
+        self._first: list[tuple[tuple[float, ...], str]] | None = None
+        self.changed = False
+
+    def block(self, bucket: Bucket, key: tuple[float, ...]) -> None:
+        """A bucket was refused: its first job reserves if it lacks only GPUs."""
+        self.unblock(bucket)
+        if bucket.blocked is not None and bucket.blocked.reason in _LACKS_ROOM:
+            entry = (key, bucket.head)
+            insort(self._waiting, entry)
+            self._place[bucket.key] = entry
+            self._first = None
+
+    def unblock(self, bucket: Bucket) -> None:
+        """A bucket is judged again, or is gone."""
+        entry = self._place.pop(bucket.key, None)
+        if entry is not None:
+            del self._waiting[bisect_left(self._waiting, entry)]
+            self._first = None
+            self.changed = True
+
+    def node_changed(self, node_id: str) -> None:
+        """Something on a node has changed: expected starts there are computed anew when asked for."""
+        for starts in self._starts.values():
+            starts.stale.add(node_id)
+
+    def against(self, job: Job, key: tuple[float, ...], now: float) -> Iterator[Reservation]:
+        """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
+        for their_key, job_id in self._reservers():
+            if their_key >= key:
+                return
+            reserver = self._state.jobs[job_id]
+            if job_id != job.job_id and reservation.competes(reserver.shape, job.shape, self._policy):
+                yield self.of(reserver, now)
+
+    def of(self, job: Job, now: float) -> Reservation:
+        """What the job is expected to get, and when."""
+        starts = self._starts.pop(job.shape, None)
+        if starts is None:
+            starts = ExpectedStarts(job.shape)
+            starts.stale.update(self._rooms)
+        self._starts[job.shape] = starts
+        while len(self._starts) > _SHAPES_KEPT:
+            del self._starts[next(iter(self._starts))]
+        starts.refresh(self._state, self._policy, self._rooms)
+        found = starts.earliest(job, self._rooms, now)
+        if found is None:
+            return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
+        return Reservation(job_id=job.job_id, start=found[0], gpus=found[1])
+
+    def _reservers(self) -> list[tuple[tuple[float, ...], str]]:
+        """The first of each set of competing GPUs."""
+        if self._first is None:
+            self._first = []
+            shapes: list[Shape] = []
+            for entry in self._waiting:
+                shape = self._state.jobs[entry[1]].shape
+                if not any(reservation.competes(shape, other, self._policy) for other in shapes):
+                    self._first.append(entry)
+                shapes.append(shape)
+                if len(shapes) > _SHAPES_KEPT:
+                    break
+        return self._first
