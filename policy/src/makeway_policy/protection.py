@@ -68,16 +68,19 @@ def is_hold(run: Run) -> bool:
 
 
 def minimum_run_ends(job: Job, run: Run, policy: Policy) -> float | None:
-    """When the run's minimum run and cool-down are over; None before it has started."""
-    if run.started_at is None:
-        return None
+    """When the run's minimum run and cool-down are over; None where it has none.
+
+    One that is about to start has all of it before it, so this is infinite until it has started.
+    """
     rules = class_of(job, policy)
     seconds = rules.minimum_run_seconds
     if run.promoted:
         seconds = max(seconds, policy.promoted_minimum_run_seconds)
     if run.after_preemption:
         seconds = max(seconds, rules.cool_down)
-    return run.started_at + seconds
+    if seconds <= 0:
+        return None
+    return float("inf") if run.started_at is None else run.started_at + seconds
 
 
 def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float) -> float | None:
@@ -93,7 +96,7 @@ def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float
         if job.exempt_after_seconds is None or run.started_at is None
         else run.started_at + job.exempt_after_seconds,
     ]
-    return min((at for at in moments if at is not None and at > now), default=None)
+    return min((at for at in moments if at is not None and now < at < float("inf")), default=None)
 
 
 def group_room(state: PoolState, group: Group) -> int:
@@ -149,6 +152,8 @@ def _by_minimum_run(job: Job, run: Run, policy: Policy, now: float) -> Protectio
     ends_at = minimum_run_ends(job, run, policy)
     if ends_at is None or ends_at <= now + _ROUNDING:
         return None
+    if ends_at == float("inf"):
+        return Protection(guard=Guard.MINIMUM_RUN, until=None, sentence="it is about to start its minimum run")
     return Protection(guard=Guard.MINIMUM_RUN, until=ends_at, sentence="it is inside its minimum run")
 
 

@@ -1,0 +1,169 @@
+"""Turns in the queue: aging, reservations, gangs, groups, guarantees and fair shares."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from makeway_policy.model import Group, Reason
+from makeway_policy.rules import Backfill, Order
+
+Pool = Any
+PoolUnder = Callable[..., Pool]
+
+
+def fair(pool: Pool) -> Pool:
+    pool.policy = replace(pool.policy, order=Order.FAIR)
+    return pool
+
+
+def reason(pool: Pool, job_id: str) -> Reason | None:
+    refusal = pool.state.jobs[job_id].refusal
+    return None if refusal is None else refusal.reason
+
+
+def place_gangs(pool: Pool) -> None:
+    """Three gangs of four on three nodes, mixed two, one, one."""
+    for name in ("node-a", "node-b", "node-c"):
+        pool.add_node(name, 4)
+    for number in (1, 2, 3):
+        pool.submit(f"gang-{number}", gpus=1, members=4, pri=10, at=number - 1)
+
+
+def test_one_whole_gang_is_evicted_and_not_a_slice_of_each(pool: Pool) -> None:
+    place_gangs(pool)
+    pool.submit("gang-hi", gpus=1, members=4, pri=100, at=60)
+    pool.run_until(66)
+    assert pool.evictions == {"gang-3": 1}
+    assert pool.running() == {"gang-1", "gang-2", "gang-hi"}
+
+
+@pytest.mark.parametrize("big_pri", [20, 10])
+def test_a_big_job_gets_its_turn_and_short_ones_fill_the_gap(pool: Pool, big_pri: int) -> None:
+    pool.add_node("node-a", 4)
+    for number, seconds in enumerate([60, 120, 180, 240], start=1):
+        pool.submit(f"run-{number}", pri=30, preemptible=False, dur=seconds, time_limit_seconds=seconds + 2)
+    pool.submit("job-big", gpus=4, pri=big_pri, at=10, dur=100, time_limit_seconds=102)
+    for number in range(1, 11):
+        pool.submit(f"long-{number}", pri=10, at=20, dur=300, time_limit_seconds=302)
+    pool.submit("short-1", pri=10, at=20, dur=50, time_limit_seconds=52)
+    pool.run_until(115)
+    assert reason(pool, "long-1") is Reason.RESERVED_FOR_ANOTHER
+    pool.run_until(2000)
+    assert pool.starts_of("short-1") == [60]
+    assert pool.starts_of("job-big") == [240]
+    assert pool.starts_of("long-1") == [340]
+
+
+def test_with_backfill_off_nobody_passes_the_reserver(pool: Pool) -> None:
+    pool.policy = replace(pool.policy, backfill=Backfill.OFF)
+    pool.add_node("node-a", 2)
+    pool.submit("run-1", pri=30, preemptible=False, dur=240, time_limit_seconds=242)
+    pool.submit("job-big", gpus=2, pri=20, at=10, dur=100)
+    pool.submit("short-1", pri=10, at=20, dur=5, time_limit_seconds=7)
+    pool.run_until(300)
+    assert not pool.starts_of("short-1")
+
+
+def test_aging_lets_the_small_job_in(pool: Pool) -> None:
+    scenario = pool.policy.classes["scenario"]
+    minor = replace(scenario, name="minor", own_value_max=98, sla_wait_seconds=10.0)
+    pool.policy = replace(
+        pool.policy,
+        classes=MappingProxyType({"scenario": replace(scenario, own_value_min=100), "minor": minor}),
+        aging_points=1,
+        aging_step=1,
+        aging_cap=200,
+    )
+    pool.add_node("node-a", 1)
+    for number in range(1, 41):
+        pool.submit(f"hi-{number}", pri=100, dur=30, at=30 * (number - 1))
+    pool.submit("low-1", class_name="minor", pri=50, dur=10, at=10)
+    pool.run_until(1300)
+    assert pool.starts_of("low-1") == [540]
+    assert not pool.evictions
+
+
+def test_without_aging_the_small_job_waits(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    for number in range(1, 21):
+        pool.submit(f"hi-{number}", pri=100, dur=30, at=30 * (number - 1))
+    pool.submit("low-1", pri=50, dur=10, at=10)
+    pool.run_until(590)
+    assert not pool.starts_of("low-1")
+
+
+@pytest.mark.parametrize("hard", [True, False], ids=["hard", "soft"])
+def test_a_group_at_its_limit_is_spared_while_there_is_another_way(pool: Pool, hard: bool) -> None:
+    pool.add_node("node-a", 2)
+    pool.add_node("node-b", 2)
+    pool.state.put_group(Group(name="group-p", max_down=0, hard=hard))
+    pool.submit("p-1", gpus=2, pri=1, group="group-p", nodes=frozenset({"node-a"}))
+    pool.submit("n-1", gpus=2, pri=5, nodes=frozenset({"node-b"}))
+    pool.submit("job-hi", gpus=2, pri=100, at=30)
+    pool.submit("job-hi2", gpus=2, pri=100, at=60)
+    pool.run_until(40)
+    assert pool.evictions == {"n-1": 1}
+    pool.run_until(70)
+    assert pool.evictions["p-1"] == (0 if hard else 1)
+
+
+def test_a_team_of_weight_zero_is_last_and_still_gets_its_turn(pool: Pool) -> None:
+    fair(pool).add_node("node-a", 2)
+    for team, weight in (("z", 0), ("a", 1), ("b", 3)):
+        pool.add_team(team, weight=weight)
+    for team in ("z", "a", "b"):
+        for number in (1, 2, 3):
+            pool.submit(f"{team}-{number}", team=team, dur=60)
+    pool.run_until(400)
+    order = [name for _, name in pool.starts]
+    assert {name[0] for name in order[-3:]} <= {"z", "a", "b"}
+    assert len(order) == 9
+
+
+def test_two_teams_share_what_is_beyond_their_guarantees_by_weight(pool: Pool) -> None:
+    fair(pool)
+    for number in range(10):
+        pool.add_node(f"node-{number}", 10)
+    pool.add_team("a", guarantee=10, weight=3)
+    pool.add_team("b", guarantee=10, weight=1)
+    for number in range(100):
+        pool.submit(f"b-{number}", team="b")
+        pool.submit(f"a-{number}", team="a")
+    pool.run_until(1)
+    assert pool.state.team_usage("a") == 70
+    assert pool.state.team_usage("b") == 30
+
+
+def test_a_run_inside_its_guarantee_is_spared_by_other_teams(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.add_team("a", guarantee=1)
+    pool.submit("a-1", team="a", pri=1)
+    pool.submit("a-2", team="a", pri=2)
+    pool.submit("b-1", team="b", pri=100, at=10)
+    pool.submit("b-2", team="b", pri=100, at=10)
+    pool.run_until(30)
+    assert pool.evictions == {"a-1": 1}
+    assert pool.running() == {"a-2", "b-1"}
+
+
+def test_a_borrower_leaves_alone_what_a_team_within_its_guarantee_waits_for(pool: Pool) -> None:
+    pool.add_node("node-a", 3)
+    pool.add_team("a", guarantee=3)
+    pool.submit("run-1", team="b", preemptible=False, dur=100, time_limit_seconds=100)
+    pool.submit("a-1", team="a", gpus=3, at=10, dur=50)
+    pool.submit("b-1", team="b", pri=50, at=20, dur=500, time_limit_seconds=500)
+    pool.run_until(200)
+    assert pool.starts_of("a-1") == [100]
+    assert not pool.evictions
+
+
+def test_a_class_limit_of_a_team_holds(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_team("a", class_limits={"scenario": 2})
+    for number in range(3):
+        pool.submit(f"a-{number}", team="a", dur=10 + number)
+    pool.run_until(5)
+    assert pool.running() == {"a-0", "a-1"}
+    assert reason(pool, "a-2") is Reason.CLASS_LIMIT
