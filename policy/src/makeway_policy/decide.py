@@ -4,16 +4,17 @@ One pass, in this order:
  1. bring the indices up to date with what changed and what the time has made due
  2. give runs the v of their job's base where that has changed; settle the runs that are decided but not started:
     leases granted, holds expired or lost (`holds`)
- 3. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
+ 3. act on jobs that have missed their `deadline` or `max_wait` (`overdue`)
+ 4. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
     a holder whose GPUs are not empty yet is looked at in its place, and moves if free GPUs suffice
- 4. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
- 5. tell the reason of jobs that came to wait behind an identical one
+ 5. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
+ 6. tell the reason of jobs that came to wait behind an identical one
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from makeway_policy import holds, judge, priority, quota, victims
+from makeway_policy import holds, judge, overdue, priority, quota, victims, withdrawal
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
 from makeway_policy.explanation import explain_plan
 from makeway_policy.index import Index
@@ -50,6 +51,7 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
     choices: list[Choice] = []
     while True:
         _revalue(index, now)
+        choices.extend(_act_on_overdue(index, now))
         choices.extend(holds.settle(index, now))
         index.sync(now)
         following = index.next_ready()
@@ -75,6 +77,20 @@ def _revalue(index: Index, now: float) -> None:
             state.put_run(replace(run, v=index.worth_of(state.jobs[run.job_id], run)))
     if due:
         index.sync(now)
+
+
+def _act_on_overdue(index: Index, now: float) -> list[Choice]:
+    due = sorted(index.overdue)
+    index.overdue.clear()
+    choices: list[Choice] = []
+    for job_id in due:
+        job = index.state.jobs.get(job_id)
+        run = index.state.run_of(job_id)
+        if job is not None and not job.held and (run is None or run.started_at is None):
+            choices.extend(overdue.act(index.state, index.policy, job, now))
+    if choices:
+        index.sync(now)
+    return choices
 
 
 def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
@@ -169,7 +185,7 @@ def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset
         promoted=priority.is_aged(job, index.policy, now),
         after_preemption=job.last_end_preempted,
     )
-    if not holds.can_have_leases(index.state, run):
+    if not withdrawal.can_have_leases(index.state, run):
         return replace(run, lease_state=LeaseState.PENDING)
     return run
 
@@ -205,7 +221,7 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
             failed_holds=job.failed_holds,
         )  # fmt: skip
         return [withdrawn, _start(index, state.jobs[run.job_id], placed, now)]
-    holds.withdraw(state, run, StopCause.HOLD_MOVED, now, placed.members)
+    withdrawal.withdraw(state, run, StopCause.HOLD_MOVED, now, placed.members)
     return [
         Withdraw(
             job_id=job.job_id, run_id=run_id, cause=StopCause.HOLD_MOVED, no_victims_until=job.no_victims_until,

@@ -11,10 +11,10 @@ Order of checks for each (the first that holds is what happens):
 
 from dataclasses import replace
 
-from makeway_policy import protection
+from makeway_policy import protection, withdrawal
 from makeway_policy.choices import Choice, Grant, Stop, Withdraw
 from makeway_policy.index import Index
-from makeway_policy.model import GpuHealth, Job, LeaseState, Member, NodeHealth, Run, RunState, StopCause
+from makeway_policy.model import GpuHealth, Job, LeaseState, NodeHealth, Run, RunState, StopCause
 from makeway_policy.state import PoolState, is_leaving
 
 _ROUNDING = 1e-6
@@ -32,25 +32,11 @@ def settle(index: Index, now: float) -> list[Choice]:
     return choices
 
 
-def withdraw(state: PoolState, run: Run, cause: StopCause, now: float, to: tuple[Member, ...] = ()) -> None:
-    """End a run that has not started: a PENDING one is gone at once, the others when their node has answered."""
-    if run.lease_state is LeaseState.PENDING:
-        state.remove_run(run.run_id, now)
-        return
-    leaving = LeaseState.LEAVING if run.lease_state is LeaseState.LIVE else run.lease_state
-    state.put_run(replace(run, lease_state=leaving, withdrawing=True, stop_cause=cause, leaves_by=now, moves_to=to))
-
-
-def can_have_leases(state: PoolState, run: Run) -> bool:
-    """Whether no run that must go first still has NEXT leases, which cannot be shared."""
-    return all(state.runs[each].lease_state is not LeaseState.NEXT for each in run.after)
-
-
 def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
     state, policy = index.state, index.policy
     job = state.jobs[run.job_id]
     if protection.is_hold(run) and _has_bad_gpu(state, run):
-        withdraw(state, run, StopCause.HOLD_LOST, now)
+        withdrawal.withdraw(state, run, StopCause.HOLD_LOST, now)
         return [_ended(job, run, StopCause.HOLD_LOST)]
     if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
         return []
@@ -65,7 +51,7 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
         return []
     backed_off = _back_off(index, job, now)
     if run.begun_at is None:
-        withdraw(state, run, StopCause.HOLD_EXPIRED, now)
+        withdrawal.withdraw(state, run, StopCause.HOLD_EXPIRED, now)
         return [_ended(backed_off, run, StopCause.HOLD_EXPIRED)]
     grace = run.grace_seconds
     state.put_run(
@@ -78,7 +64,7 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
 
 
 def _grant(state: PoolState, run: Run) -> list[Choice]:
-    if not can_have_leases(state, run):
+    if not withdrawal.can_have_leases(state, run):
         return []
     granted = replace(run, lease_state=LeaseState.NEXT if run.after else LeaseState.LIVE)
     state.put_run(granted)

@@ -8,7 +8,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from makeway_policy import capacity, placement, priority, protection, quota
+from makeway_policy import capacity, overdue, placement, priority, protection, quota
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reserving import Reservers
@@ -31,6 +31,7 @@ class Index:
         self.holds: dict[str, str] = {}
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
+        self.overdue: set[str] = set()
         self.fresh: dict[str, None] = {}
         self.reservers = Reservers(state, policy, self.rooms)
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
@@ -212,6 +213,8 @@ class Index:
             self.set_timer("hold", held, None)
         if job is None or run is not None or job.held:
             self._leave_queue(job_id)
+        if job is not None and (run is None or run.started_at is None):
+            self._watch_overdue(job, now)
         if job is not None and run is not None:
             self._refresh_run(job, run)
         elif job is not None and not job.held:
@@ -241,6 +244,12 @@ class Index:
         if job.refusal is None:
             self.fresh[job.job_id] = None
         self.set_timer("job", job.job_id, min((at for at in moments if at is not None), default=None))
+
+    def _watch_overdue(self, job: Job, now: float) -> None:
+        due_at = overdue.due_at(job)
+        if due_at is not None and due_at <= now:
+            self.overdue.add(job.job_id)
+        self.set_timer("overdue", job.job_id, due_at if due_at is not None and due_at > now else None)
 
     def _leave_queue(self, job_id: str) -> None:
         bucket = self._bucket_headed_by(job_id)
@@ -290,7 +299,7 @@ class Index:
             if self._timer_of.get((what, name)) != at:
                 continue
             del self._timer_of[(what, name)]
-            if what == "job":
+            if what in ("job", "overdue"):
                 self.state.changes.jobs.add(name)
             elif what == "node":
                 self.state.changes.nodes.add(name)

@@ -18,6 +18,14 @@ class Mode(StrEnum):
     CHECKPOINT = "checkpoint"
 
 
+class Overdue(StrEnum):
+    """What happens to a job that has not started in time."""
+
+    CANCEL = "cancel"
+    DEGRADE = "degrade"
+    PROMOTE = "promote"
+
+
 class GpuHealth(StrEnum):
     """Whether new placements may use a GPU. What is leased on it follows from the runs."""
 
@@ -102,6 +110,7 @@ class Reason(StrEnum):
     NO_ROOM = "no_room"
     RESERVED_FOR_ANOTHER = "reserved_for_another"
     BACKING_OFF = "backing_off"
+    OVERDUE = "overdue"
     INVALID = "invalid"
 
 
@@ -155,11 +164,13 @@ class Job:
     """One job as the policy sees it. It waits if it has no run, is not `held`, and `begin_at` has passed.
 
     `order` is the rising admission number that ends every tie. `submitted_at` survives preemption, retries and
-    restarts; `queued_since` starts the current stay in the queue, which ends only when a run has started (so the
-    caller moves it when a job is put back, and keeps it while a run is only planned). `preempted_at` holds the times
-    of the preemptions that count, of the last 24 h at least. `down` says that the last run was ended by preemption,
-    reclaim, drain or loss and none has started since. `no_victims_until` and `failed_holds` are the back-off after
-    a hold or a start that failed. `refusal` is the stored reason, compared to decide whether a new one is told.
+    restarts; `queued_since` starts the current stay in the queue, which ends only when a run has started (so the caller
+    moves it when a job is put back, and keeps it while a run is only planned). `preempted_at` holds the times of the
+    preemptions that count, of the last 24 h at least. `down` says that the last run was ended by preemption, reclaim,
+    drain or loss and none has started since. `no_victims_until` and `failed_holds` are the back-off after a hold or a
+    start that failed. `deadline` and `max_wait_seconds` (from the submit) are both met by the first start; what happens
+    else is the policy's default where the job does not say. `refusal` is the stored reason, compared to decide whether
+    a new one is told.
     """
 
     job_id: str
@@ -191,6 +202,8 @@ class Job:
     begin_at: float | None = None
     deadline: float | None = None
     max_wait_seconds: float | None = None
+    on_deadline: Overdue | None = None
+    on_max_wait: Overdue | None = None
     has_started: bool = False
     group: str | None = None
     labels: tuple[tuple[str, str], ...] = ()

@@ -29,6 +29,8 @@ def base(job: Job, policy: Policy) -> int:
 
 def queue_value(job: Job, policy: Policy, now: float) -> tuple[int, bool]:
     """(q, whether the boost is at its cap) after waiting until `now` in the current stay."""
+    if not policy.priorities:
+        return 0, False
     own = base(job, policy)
     wanted = own + steps(job, policy, now) * policy.aging_step
     cap = max(own, policy.aging_cap)
@@ -47,7 +49,7 @@ def steps(job: Job, policy: Policy, now: float) -> int:
 def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
     """When waiting alone next changes q or makes the job aged; None if never."""
     sla_wait = class_of(job, policy).sla_wait_seconds
-    if not sla_wait:
+    if not sla_wait or not policy.priorities:
         return None
     moments = []
     if policy.aging_points > 0 and base(job, policy) + steps(job, policy, now) * policy.aging_step < policy.aging_cap:

@@ -9,13 +9,16 @@ Order of checks (the first that fails is the reason shown):
 Usage is what live leases say, each GPU once a team, also while one of its runs leaves for another.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from makeway_policy import placement
 from makeway_policy.model import Job, LeaseKind, Member, Mode, Reason, Refusal, Run, Team
 from makeway_policy.priority import class_of
-from makeway_policy.rules import Policy
+from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
+
+Limit = tuple[tuple[str, ...], float | None, Reason, str]
+"""What is counted, how many GPUs of it are allowed (None: any number), the reason and the words if they are used."""
 
 
 def needed_units(job: Job, run: Run | None, state: PoolState) -> int:
@@ -42,7 +45,9 @@ def refusal_of(
     With `gone` (runs that will have left) it is judged as it will be then, else as it is now.
     """
     team = state.team(job.team)
-    for key, limit, reason, what in _limits(job, team):
+    borrows = not job.preemptible and not within_guarantee(state, job, units, gone or ())
+    allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows)
+    for key, limit, reason, what in (*_limits(job, team), *allowed):
         used = state.used(key, later=gone is not None) - _leaving_units(state, key, gone or ())
         if limit is not None and used + units > round(limit * UNITS_PER_GPU):
             return Refusal(
@@ -66,6 +71,35 @@ def refusal_of(
             ),
         )
     return None
+
+
+def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool) -> Iterator[Limit]:
+    """Limits that hold where a team needs leave; none where everything is allowed."""
+    if team.allowances is None:
+        return
+    if rules.needs_allowance:
+        yield (
+            (team.team_id, "class", job.class_name),
+            team.allowances.get(rules.name, 0.0),
+            Reason.ALLOWANCE,
+            f"the allowance of team {team.team_id} for class {rules.name}",
+        )
+    if borrows and not job.preemptible:
+        yield (
+            (team.team_id, "fixed", ""),
+            team.allowances.get("not_preemptible", 0.0),
+            Reason.ALLOWANCE,
+            f"the allowance of team {team.team_id} to borrow for jobs that are not preemptible",
+        )
+
+
+def may_use_class(team: Team, rules: JobClass) -> bool:
+    """Whether the team may submit to the class at all: a class limit above 0, and an allowance where one is needed."""
+    if team.class_limits.get(rules.name) == 0:
+        return False
+    if not rules.needs_allowance or team.allowances is None:
+        return True
+    return team.allowances.get(rules.name, 0.0) > 0
 
 
 def can_ever(state: PoolState, job: Job) -> Refusal | None:
@@ -125,7 +159,7 @@ def mode_of(job: Job, policy: Policy) -> Mode:
     return job.mode if job.mode is not None else class_of(job, policy).mode
 
 
-def _limits(job: Job, team: Team) -> list[tuple[tuple[str, ...], float | None, Reason, str]]:
+def _limits(job: Job, team: Team) -> list[Limit]:
     return [
         ((team.team_id,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {team.team_id}"),
         (
@@ -151,6 +185,12 @@ def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]
         job = state.jobs[run.job_id]
         if is_leaving(run) or job.team != key[0]:
             continue
-        if len(key) == 1 or key[2] == (job.class_name if key[1] == "class" else job.user):
+        if len(key) == 1 or _counts_under(job, key):
             total += needed_units(job, run, state)
     return total
+
+
+def _counts_under(job: Job, key: tuple[str, ...]) -> bool:
+    if key[1] == "fixed":
+        return not job.preemptible
+    return key[2] == (job.class_name if key[1] == "class" else job.user)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from makeway_policy.model import Mode
+from makeway_policy.model import Mode, Overdue
 
 
 class MayPreempt(StrEnum):
@@ -48,14 +48,6 @@ class VictimOrder(StrEnum):
     PRIORITY_FIRST = "priority-first"
     COST_FIRST = "cost-first"
     WEIGHTED = "weighted"
-
-
-class Overdue(StrEnum):
-    """What happens to a job that has not started in time."""
-
-    CANCEL = "cancel"
-    DEGRADE = "degrade"
-    PROMOTE = "promote"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +115,7 @@ class Policy:
     promoted_minimum_run_seconds: float = 1800.0
     override_after_budget_seconds: float = 1800.0
     order: Order = Order.SUBMIT
+    priorities: bool = True
     preemption: bool = True
     victims: VictimOrder = VictimOrder.PRIORITY_FIRST
     victim_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"v": 1.0, "cost": 1.0}))

@@ -313,14 +313,16 @@ class PoolState:
 
     def team(self, team_id: str) -> Team:
         """The team's rights; those of an unknown team are the defaults."""
-        return self._teams.get(team_id) or Team(team_id=team_id)
+        known = self._teams.get(team_id)
+        return known or Team(team_id=team_id, allowances={} if self._teams else None)
 
     def team_usage(self, team_id: str) -> float:
         """GPUs that the team uses: live leases and holds, each GPU once; fenced nodes do not count."""
         return self.used((team_id,)) / UNITS_PER_GPU
 
     def used(self, key: tuple[str, ...], *, later: bool = False) -> int:
-        """Usage in millionths of a GPU, of (team,), (team, "class", class) or (team, "user", user).
+        """Usage in millionths of a GPU, of (team,), (team, "class", class), (team, "user", user) or
+        (team, "fixed", ""), which is what jobs with `preemptible: false` use.
 
         `later`: as it will be when what is leaving has left.
         """
@@ -360,7 +362,9 @@ class PoolState:
         sums: dict[tuple[str, ...], list[int]] = {}
         for run in self.runs_on_gpu(gpu_id):
             job = self._jobs[run.job_id]
-            keys = ((job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user))
+            keys = [(job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user)]
+            if not job.preemptible:
+                keys.append((job.team, "fixed", ""))
             place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
             units = sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in run.leases if lease.gpu_id == gpu_id)
             kept = sum(

@@ -79,6 +79,8 @@ class VirtualPool:
             **given,
         )
         self.behaviour[job_id] = Behaviour(**behaviour)
+        if job.team not in self.state.teams:
+            self.add_team(job.team)
         self.at(at, lambda: self.state.put_job(job))
 
     def cancel(self, job_id: str, *, at: float) -> None:

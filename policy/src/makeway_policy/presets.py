@@ -1,0 +1,36 @@
+"""Policies that come with the product.
+
+`default` is docs/policy.md. `plain` is strict priority: Δ = 1, no minimum run, no aging, no budgets. `fifo` (by submit
+time) and `round-robin` (teams in turn) preempt nobody; they are for a handful of nodes that need no more.
+"""
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from makeway_policy.rules import JobClass, MayPreempt, Order, Policy
+
+DEFAULT: Final = Policy()
+
+
+def _plain(rules: JobClass) -> JobClass:
+    return replace(
+        rules,
+        may_preempt=MayPreempt.YES,
+        minimum_run_seconds=0.0,
+        cool_down_seconds=0.0,
+        preemptions_per_day=None,
+        sla_wait_seconds=None,
+    )
+
+
+PLAIN: Final = replace(
+    DEFAULT,
+    name="plain",
+    delta=1,
+    promoted_minimum_run_seconds=0.0,
+    classes=MappingProxyType({name: _plain(rules) for name, rules in DEFAULT.classes.items()}),
+)
+FIFO: Final = replace(DEFAULT, name="fifo", priorities=False, preemption=False)
+ROUND_ROBIN: Final = replace(DEFAULT, name="round-robin", priorities=False, preemption=False, order=Order.FAIR)
+PRESETS: Final = MappingProxyType({each.name: each for each in (DEFAULT, PLAIN, FIFO, ROUND_ROBIN)})
