@@ -188,3 +188,15 @@ async def test_a_pool_goes_on_after_the_database_was_restarted(
             await open_pool(database_settings(dsn), service="test")
     finally:
         pool.terminate()
+
+
+async def test_a_connection_left_in_a_transaction_is_rolled_back_when_it_is_given_back(
+    database: servers.Database,
+) -> None:
+    async with opened(database, postgres_pool_max=1) as pool:
+        left_open = await pool.acquire()
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        await left_open.execute("BEGIN")
+        await left_open.execute(INSERT, 1)
+        await pool.release(left_open)
+        assert await pool.fetchval(COUNT) == 0
