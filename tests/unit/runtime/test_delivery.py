@@ -46,7 +46,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(_seconds: float) -> None:
         await sleep(0)
 
-    monkeypatch.setattr("tenacity.asyncio._portable_async_sleep", at_once)
+    monkeypatch.setattr(asyncio, "sleep", at_once)
 
 
 def offsets(batch: Sequence[Incoming]) -> list[int]:
