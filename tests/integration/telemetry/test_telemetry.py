@@ -61,7 +61,7 @@ def process(part: str, folder: Path, settings: dict[str, str]) -> Iterator[subpr
 
 
 def sampler(folder: Path, kafka: servers.KafkaAddress, **values: str) -> dict[str, str]:
-    named = {"MAKEWAY_NODE_ID": "node-a", "MAKEWAY_SIMULATE": "2xA100-80GB", "MAKEWAY_SAMPLE_SECONDS": "0.2"}
+    named = {"MAKEWAY_NODE_NAME": "node-a", "MAKEWAY_SIMULATE": "2xA100-80GB", "MAKEWAY_SAMPLE_SECONDS": "0.2"}
     return environment(folder, kafka, **{**named, **values})
 
 

@@ -171,3 +171,24 @@ async def test_one_message_is_handled_within_its_own_trace() -> None:
     await delivered(handler, [FakeRecord(offset=0, headers=headers)])
     await delivered(handler, [FakeRecord(offset=0, headers=headers), FakeRecord(offset=1)])
     assert seen == [traceparent, None]
+
+
+async def test_a_try_that_does_not_end_shows_and_a_retry_is_no_such_thing() -> None:
+    hanging, seen = asyncio.Event(), []
+    delivery: Delivery
+
+    async def handler(_batch: Sequence[Incoming]) -> None:
+        seen.append(delivery.pulse.busy_since)
+        if len(seen) < 3:
+            raise TransientError("away")
+        await hanging.wait()
+
+    delivery = Delivery(handler=handler, on_poison=Kept())
+    delivering = asyncio.create_task(delivery.deliver([FakeRecord(offset=0)]))
+    while len(seen) < 3:
+        await asyncio.sleep(0)
+    assert delivery.pulse.busy_since == seen[2]
+    assert seen[0] < seen[1] < seen[2]
+    hanging.set()
+    await delivering
+    assert delivery.pulse.busy_since is None

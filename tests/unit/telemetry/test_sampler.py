@@ -58,7 +58,12 @@ class Stand:
 
 def stand(state_dir: Path, *, inventory_seconds: float = 600.0) -> Stand:
     settings = SamplerSettings.model_validate(
-        {"state_dir": state_dir, "runtime_dir": state_dir, "node_id": "node-a", "inventory_seconds": inventory_seconds}
+        {
+            "state_dir": state_dir,
+            "runtime_dir": state_dir,
+            "node_name": "node-a",
+            "inventory_seconds": inventory_seconds,
+        }
     )
     sampler, publisher = Sampler(settings), FakePublisher()
     sampler._publisher = publisher  # type: ignore[assignment]
@@ -171,5 +176,5 @@ def test_a_recovery_lifts_the_verdict() -> None:
 
 
 def test_settings_refuse_a_node_name_that_is_none() -> None:
-    with pytest.raises(ValueError, match="node_id"):
-        SamplerSettings.model_validate({"state_dir": os.sep, "runtime_dir": os.sep, "node_id": "Not A Node"})
+    with pytest.raises(ValueError, match="node_name"):
+        SamplerSettings.model_validate({"state_dir": os.sep, "runtime_dir": os.sep, "node_name": "Not A Node"})

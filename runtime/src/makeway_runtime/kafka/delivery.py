@@ -12,9 +12,10 @@ So the handler must be idempotent, and nothing is skipped without `on_poison` ha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -33,6 +34,18 @@ Handler = Callable[[Sequence[Incoming]], Awaitable[None]]
 PoisonHandler = Callable[[Poison], Awaitable[None]]
 
 
+class Pulse:
+    """Since when (time.monotonic()) the handler has been at its present try; None between tries.
+
+    A handler that fails and is tried again is alive; one whose single try never ends is stuck.
+    """
+
+    __slots__ = ("busy_since",)
+
+    def __init__(self) -> None:
+        self.busy_since: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """Hands batches to `handler`, as the module says."""
@@ -44,6 +57,7 @@ class Delivery:
     within_seconds: float | None = None
     """Gives up with the last transient error after this long; None: never. A consumer group needs a limit below its
     `max_poll_interval`, since it loses its partitions there."""
+    pulse: Pulse = field(default_factory=Pulse)
 
     async def deliver(self, records: Sequence[Record]) -> None:
         """Returns when every record was handled or kept as poison."""
@@ -90,8 +104,7 @@ class Delivery:
     async def _try(self, batch: Sequence[Incoming]) -> None:
         # The first try costs nothing extra: under load there are hundreds of batches a second.
         try:
-            with _span(batch):
-                await self.handler(batch)
+            await self._call(batch)
         except PoisonFound:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its batch is not lost
@@ -108,8 +121,16 @@ class Delivery:
                     retry_on=self.is_transient,
                     before_sleep=_count(batch[0].topic),
                 ):
-                    with patience, _span(batch):
-                        await self.handler(batch)
+                    with patience:
+                        await self._call(batch)
+
+    async def _call(self, batch: Sequence[Incoming]) -> None:
+        self.pulse.busy_since = time.monotonic()
+        try:
+            with _span(batch):
+                await self.handler(batch)
+        finally:
+            self.pulse.busy_since = None
 
     def _is_other(self, error: BaseException) -> bool:
         return isinstance(error, Exception) and not isinstance(error, PoisonFound) and not self.is_transient(error)

@@ -74,13 +74,16 @@ class HotLoop:
         self._stopping = asyncio.Event()
         self.started = asyncio.Event()
         """Set once the positions to start from are known: what is published afterwards will be read."""
-        self.busy_since: float | None = None
-        """time.monotonic() since when the handler has had the present batch; None between batches."""
 
     @property
     def topic(self) -> str:
         """The topic's name."""
         return self._options.topic.name
+
+    @property
+    def busy_since(self) -> float | None:
+        """time.monotonic() since when the handler has been at its present try; None between tries."""
+        return self._delivery.pulse.busy_since
 
     @property
     def last_poll_at(self) -> float | None:
@@ -168,11 +171,7 @@ class HotLoop:
             timeout_ms=int(self._options.poll_seconds * 1000), max_records=self._options.max_records
         )
         for partition, records in found.items():
-            self.busy_since = time.monotonic()
-            try:
-                await self._delivery.deliver(records)
-            finally:
-                self.busy_since = None
+            await self._delivery.deliver(records)
             self._positions[partition] = records[-1].offset + 1
         self._look(consumer)
         if not found:

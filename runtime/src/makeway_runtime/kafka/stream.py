@@ -73,8 +73,6 @@ class StreamReader:
         self._delivery = delivery
         self._answer_ms = 0
         self._answered_at: float | None = None
-        self.busy_since: float | None = None
-        """time.monotonic() since when the handler has had the present batch; None between batches."""
         self._subscriber = broker.subscriber(
             options.topic,
             group_id=options.group,
@@ -92,6 +90,11 @@ class StreamReader:
         self._subscriber(self._consume)
 
     @property
+    def busy_since(self) -> float | None:
+        """time.monotonic() since when the handler has been at its present try; None between tries."""
+        return self._delivery.pulse.busy_since
+
+    @property
     def last_poll_at(self) -> float | None:
         """time.monotonic() when the broker's latest answer was first seen here; None before any."""
         consumer = getattr(self._subscriber, "consumer", None)
@@ -106,11 +109,7 @@ class StreamReader:
 
     async def _consume(self, message: KafkaMessage) -> None:
         records: Sequence[Record] = message.raw_message
-        self.busy_since = time.monotonic()
-        try:
-            await self._delivery.deliver(records)
-        finally:
-            self.busy_since = None
+        await self._delivery.deliver(records)
 
 
 async def _parse(records: tuple[Any, ...], original: Callable[[Any], Awaitable[Any]]) -> Any:

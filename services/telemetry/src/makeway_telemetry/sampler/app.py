@@ -44,7 +44,7 @@ class Sampler:
         """Opens nothing yet."""
         self._settings = settings
         self._publisher = Publisher(
-            settings, client=f"sampler-{settings.node_id}", topics=(GPU_SAMPLES, SCHEDULER_INBOX)
+            settings, client=f"sampler-{settings.node_name}", topics=(GPU_SAMPLES, SCHEDULER_INBOX)
         )
         self._session = secrets.token_hex(6)
         self._sequence = 0
@@ -60,7 +60,7 @@ class Sampler:
     async def start(self) -> None:
         """Opens the devices. A broker that is away is no reason not to start."""
         self._devices = await open_devices(
-            simulate=self._settings.simulate, node=self._settings.node_id, state_dir=self._settings.state_dir
+            simulate=self._settings.simulate, node=self._settings.node_name, state_dir=self._settings.state_dir
         )
         self._verdicts = self._file.load(self._boot_id)
         try:
@@ -133,7 +133,7 @@ class Sampler:
     async def _publish(self, devices: Devices, readings: tuple[Reading, ...], *, repeating: bool) -> None:
         now = datetime.now(UTC)
         self._sequence += 1
-        node_id, event_id = self._settings.node_id, f"{self._settings.node_id}/{self._session}/{self._sequence}"
+        node_id, event_id = self._settings.node_name, f"{self._settings.node_name}/{self._session}/{self._sequence}"
         gpus = samples_of(self._known, readings, self._verdicts)
         messages = [samples_message(node_id, gpus, simulated=devices.simulated, event_id=event_id, now=now)]
         news = [verdict for uuid, verdict in self._verdicts.items() if repeating or self._told.get(uuid) != verdict]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Annotated
 
 from makeway_runtime.settings import ServiceSettings
@@ -12,7 +13,7 @@ from pydantic import Field
 class SamplerSettings(ServiceSettings):
     """Read from `MAKEWAY_*`. `state_dir` is the node's, shared with its executor."""
 
-    node_id: NodeId
+    node_name: NodeId = Field(default_factory=lambda: socket.gethostname().lower())
     simulate: str | None = None
     """For example 4xA100-80GB; without it the driver is asked."""
     sample_seconds: Annotated[float, Field(ge=0.05, le=60)] = 5.0
