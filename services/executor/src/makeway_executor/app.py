@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import signal
 from collections.abc import Sequence
 from importlib import metadata
@@ -114,7 +113,7 @@ class Executor:
 
     def _wire(self) -> None:
         settings = self._settings
-        teller = Teller(node_id=settings.node_name, session=secrets.token_hex(8), boot_id=clock.boot_id())
+        teller = Teller(node_id=settings.node_name, session=clock.new_session(), boot_id=clock.boot_id())
         cards = SimulatedCards(settings.state_dir) if self._devices.simulated else RealCards()
         events = RunEvents(teller, self._outlet, cards)
         self._watch = GpuWatch(

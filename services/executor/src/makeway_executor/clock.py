@@ -1,5 +1,6 @@
 """The clock of this node: since its boot, unmoved by anybody who sets the time. What is told are ages."""
 
+import secrets
 import time
 from pathlib import Path
 
@@ -14,6 +15,13 @@ def now_ns() -> int:
 def age_seconds(at_ns: int, *, until_ns: int | None = None) -> float:
     """Seconds since `at_ns`, never negative."""
     return max(0, (now_ns() if until_ns is None else until_ns) - at_ns) / _NS_PER_SECOND
+
+
+def new_session() -> str:
+    """Names one start of the executor. Within a boot a later start sorts after an earlier one: the newer silences the
+    older.
+    """
+    return f"{now_ns():016x}{secrets.token_hex(4)}"
 
 
 def boot_id() -> str:
