@@ -1,7 +1,6 @@
-"""``up`` and ``down``: the local cluster of one state folder. ``status --local`` prints what `local_status` gives."""
+"""``up`` and ``down``: the local cluster of one state folder."""
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,8 +11,8 @@ from makeway.context import state_folder
 from makeway.exit_codes import ExitCode
 from makeway.local.cluster import Wishes
 from makeway.local.errors import LocalClusterError
-from makeway.local.lifecycle import Up, bring_up, look, take_down
-from makeway.output import OutputFormat, age, print_fields, print_json, print_out, print_table, say
+from makeway.local.lifecycle import Up, bring_up, take_down
+from makeway.output import OutputFormat, age, print_fields, print_json, print_out, say
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -101,24 +100,3 @@ def down(
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
     say(("stopped" if ran else "nothing ran") + (f"; {root} was removed" if wipe else f"; data kept in {root}"))
-
-
-def local_status(root: Path, output: OutputFormat) -> None:
-    """Print the processes of the cluster on this host; exit code 1 when none runs."""
-    state = look(root)
-    if state is None:
-        say(f"no cluster runs on {root}; `makeway up` starts one")
-        raise typer.Exit(ExitCode.FAILED)
-    if output is OutputFormat.JSON:
-        children = [asdict(child) for child in state.children.values()]
-        print_json({"phase": str(state.phase), "url": state.url, "started_at": state.started_at.isoformat(),
-                    "state": str(root), "processes": children})  # fmt: skip
-        return
-    print_fields([("cluster", str(state.phase)), ("address", state.url), ("up for", age(state.started_at))])
-    print_out("")
-    rows = [
-        (child.name, str(child.state), "-" if child.process is None else str(child.process.pid), str(child.restarts),
-         child.reason)
-        for child in state.children.values()
-    ]  # fmt: skip
-    print_table(("PROCESS", "STATE", "PID", "RESTARTS", "REASON"), rows)

@@ -5,16 +5,24 @@ from typing import Annotated
 import typer
 from makeway_schemas.api import ClusterView, GpuTypeFigures, PreemptionView
 
+from makeway.commands.local_status import print_local_status
 from makeway.commands.options import Output, State, connect
-from makeway.context import find_context
+from makeway.context import find_context, state_folder
 from makeway.output import OutputFormat, local_time, print_fields, print_json, print_out, print_table
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
-def status(output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+def status(
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+    local: Annotated[bool, typer.Option("--local", help="Show the processes of the cluster on this host.")] = False,
+) -> None:
     """Show the cluster: nodes, GPUs, memory, use, jobs by state."""
+    if local:
+        print_local_status(state_folder(state_dir), output)
+        return
     context = find_context(state_dir)
     client = connect(state_dir)
     with client:
