@@ -139,7 +139,7 @@ class NodeRun:
             spawner=self.spawner,
             watch=self.watch,
             plan_number=PlanNumberFile(state / "plan.json"),
-            refusal=lambda: self.refusal,
+            refusal=lambda _planned: self.refusal,
             start_delay_seconds=options.get("start_delay", 0.0),
         )
         self.node = Node(self.events, parts)

@@ -26,6 +26,7 @@ from makeway_runtime.kafka.loop import HotLoop, LoopOptions
 from makeway_runtime.kafka.publisher import Publisher
 from makeway_schemas.facts import NodeReport
 from makeway_schemas.ids import job_of
+from makeway_schemas.plans import PlannedRun
 from makeway_schemas.topics import DEAD_LETTERS, NODE_PLANS, SCHEDULER_INBOX
 
 from makeway_executor import clock, housekeeping
@@ -155,7 +156,7 @@ class Executor:
             spawner=self._spawner,
             watch=self._watch,
             plan_number=PlanNumberFile(settings.state_dir / "plan.json"),
-            refusal=self._refusal,
+            refusal=self._refusal_of,
             start_delay_seconds=settings.test_start_delay_seconds,
         )
 
@@ -183,6 +184,13 @@ class Executor:
         if self._draining:
             return "the node is being stopped"
         return housekeeping.disk_refusal(self._settings.state_dir, self._settings.min_free_disk_percent)
+
+    def _refusal_of(self, planned: PlannedRun) -> str:
+        for gpu in planned.gpus:
+            _, present = self._gpus.get(gpu.gpu_id, (None, False))
+            if not present:
+                return f"this node has no GPU {gpu.gpu_id} now"
+        return self._refusal()
 
     def _build_report(self) -> NodeReport:
         self._sequence += 1

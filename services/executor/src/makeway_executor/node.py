@@ -39,14 +39,14 @@ FIRST_LOOK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeParts:
-    """What a node stands on. `refusal` says why new runs are not welcome, empty when they are."""
+    """What a node stands on. `refusal` says why a run may not start here now, empty when it may."""
 
     run_root: Path
     folders: launch.NodeFolders
     spawner: shim.Spawner
     watch: GpuWatch
     plan_number: PlanNumberFile
-    refusal: Callable[[], str]
+    refusal: Callable[[PlannedRun], str]
     start_delay_seconds: float = 0.0
 
 
@@ -176,7 +176,7 @@ class Node:
     def _start(self, planned: PlannedRun) -> None:
         if planned.run_id in self._delayed:
             return
-        refusal = self._parts.refusal()
+        refusal = self._parts.refusal(planned)
         if refusal:
             self._bury(planned, refusal)
         elif self._parts.start_delay_seconds > 0:
