@@ -31,7 +31,7 @@ async def healthz(doors: ServiceDoors) -> Response:
 async def prometheus(doors: ServiceDoors, _principal: Viewer) -> Response:
     """The process's series in Prometheus's text format."""
     measures.STREAMS.set(doors.streams.open)
-    return Response(metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
+    return Response(await metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 
 @router.get("/openapi.json", response_class=Response)

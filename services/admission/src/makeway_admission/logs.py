@@ -112,7 +112,9 @@ async def _as_events(doors: Doors, selection: Selection) -> AsyncGenerator[bytes
             yield server_sent("note", {"run": part.run, "message": part.message})
         if keep_alive.is_due(sent=part is not None):
             yield keep_alive.TEXT
-    yield server_sent("end", {})
+    if not doors.feed.closing:
+        # Else it is not the end: the reader is to come back with its cursor.
+        yield server_sent("end", {})
 
 
 async def follow_log(doors: Doors, selection: Selection) -> AsyncGenerator[Chunk | Note | None, None]:

@@ -1,0 +1,203 @@
+"""Who may do what: roles, teams, nodes, revocation."""
+
+import pytest
+from admission_harness import ADMIN, NODE, Admission, bearer, until
+
+ROLES = ("viewer", "submitter", "admin")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer mw_admin0_wrong",
+        "Bearer mw_admin0_" + "b" * 32,
+        "Bearer mw_nobody_" + "a" * 32,
+        "Basic " + ADMIN,
+        "Bearer " + ADMIN + "x",
+        "Bearer mw_' OR 1=1 --_" + "a" * 32,
+    ],
+)
+async def test_without_a_good_token_nothing_is_answered(lone_admission: Admission, header: str | None) -> None:
+    lone_admission.client.headers.pop("authorization")
+    headers = {} if header is None else {"Authorization": header}
+    for method, path in (
+        ("GET", "/v1/jobs"),
+        ("POST", "/v1/jobs"),
+        ("GET", "/v1/jobs/000000000000/logs"),
+        ("GET", "/v1/events"),
+        ("GET", "/metrics"),
+        ("POST", "/v1/tokens"),
+    ):
+        answer = await lone_admission.client.request(method, path, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), path
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_health_and_the_description_need_no_token(lone_admission: Admission) -> None:
+    lone_admission.client.headers.pop("authorization")
+    health = await lone_admission.client.get("/healthz")
+    assert health.json() == {"healthy": True, "checks": {"postgres": "ok", "outbox": "ok"}}
+    assert (await lone_admission.client.get("/openapi.json")).json()["openapi"].startswith("3.")
+
+
+async def test_each_role_may_do_what_it_is_for_and_no_more(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(team="team-a")
+    tokens = {role: await lone_admission.token(role=role, team="team-a") for role in ROLES}
+    tokens |= {"all": ADMIN, "node": NODE}
+    matrix = {
+        ("GET", "/v1/jobs"): ("viewer", "submitter", "admin", "all"),
+        ("GET", f"/v1/jobs/{job}"): ("viewer", "submitter", "admin", "all"),
+        ("GET", f"/v1/jobs/{job}/why"): ("viewer", "submitter", "admin", "all"),
+        ("GET", "/v1/nodes"): ("viewer", "submitter", "admin", "all"),
+        ("GET", "/metrics"): ("viewer", "submitter", "admin", "all"),
+        ("POST", f"/v1/jobs/{job}/cancel"): ("submitter", "admin", "all"),
+        ("DELETE", f"/v1/jobs/{job}"): ("submitter", "admin", "all"),
+        ("GET", "/v1/tokens"): ("admin", "all"),
+        ("PUT", f"/v1/jobs/{job}/priority"): ("all",),
+        ("PUT", "/v1/teams/team-a"): ("all",),
+    }
+    bodies = {f"/v1/jobs/{job}/priority": {"priority": 1}, "/v1/teams/team-a": {}}
+    for (method, path), allowed in matrix.items():
+        for role, token in tokens.items():
+            answer = await lone_admission.client.request(method, path, json=bodies.get(path), headers=bearer(token))
+            if role in allowed:
+                assert answer.status_code in (200, 202), (role, method, path, answer.text)
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (role, method, path)
+    assert (await lone_admission.submit(token=tokens["viewer"])).status_code == 403
+    assert (await lone_admission.submit(token=tokens["submitter"])).status_code == 201
+
+
+async def test_another_teams_jobs_do_not_exist(lone_admission: Admission) -> None:
+    theirs = await lone_admission.submitted(team="team-b", name="secret")
+    token = await lone_admission.token(role="admin", team="team-a")
+    paths = (
+        ("GET", ""),
+        ("GET", "/why"),
+        ("GET", "/events"),
+        ("GET", "/logs"),
+        ("DELETE", ""),
+        ("POST", "/cancel"),
+    )
+    for method, path in paths:
+        answer = await lone_admission.client.request(method, f"/v1/jobs/{theirs}{path}", headers=bearer(token))
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
+    missing = await lone_admission.client.get("/v1/jobs/000000000000", headers=bearer(token))
+    assert missing.status_code == 404
+    for ref in (theirs, theirs[:6], "secret"):
+        answer = await lone_admission.client.get("/v1/resolve", params={"ref": ref}, headers=bearer(token))
+        assert answer.status_code == 404
+    assert (await lone_admission.get("/v1/jobs", token=token))["jobs"] == []
+    listing = await lone_admission.client.get("/v1/jobs", params={"team": "team-b"}, headers=bearer(token))
+    assert listing.status_code == 404
+    assert [each["team"] for each in await lone_admission.get("/v1/teams", token=token)] == ["team-a"]
+    assert (await lone_admission.submit(token=token, team="team-b")).status_code == 403
+
+
+async def test_a_token_submits_only_to_its_classes(lone_admission: Admission) -> None:
+    token = await lone_admission.token(role="submitter", team="team-a", classes=["P3"])
+    assert (await lone_admission.submit(token=token, **{"class": "low"})).status_code == 201
+    for fields in ({}, {"class": "urgent"}):
+        answer = await lone_admission.submit(token=token, **fields)
+        assert answer.status_code == 422
+        assert answer.json()["fields"][0]["field"] == "class"
+
+
+async def test_a_revoked_token_is_refused_at_once_here_and_within_a_second_elsewhere(
+    lone_admission: Admission,
+) -> None:
+    made = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer"})).json()
+    assert (await lone_admission.client.get("/v1/jobs", headers=bearer(made["token"]))).status_code == 200
+    revoked = await lone_admission.client.delete(f"/v1/tokens/{made['token_id']}")
+    assert revoked.json()["revoked_at"] is not None
+    assert (await lone_admission.client.get("/v1/jobs", headers=bearer(made["token"]))).status_code == 401
+
+    other = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer"})).json()
+    assert (await lone_admission.client.get("/v1/jobs", headers=bearer(other["token"]))).status_code == 200
+    await lone_admission.database.execute("UPDATE tokens SET revoked_at = now() WHERE token_id = $1", other["token_id"])
+
+    async def refused() -> bool:
+        return (await lone_admission.client.get("/v1/jobs", headers=bearer(other["token"]))).status_code == 401
+
+    await until(refused, "the revocation is seen", seconds=1.5)
+
+
+async def test_an_expired_token_is_refused(lone_admission: Admission) -> None:
+    made = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer", "expires_in_seconds": 3600})).json()
+    await lone_admission.database.execute("UPDATE tokens SET expires_at = now() WHERE token_id = $1", made["token_id"])
+    assert (await lone_admission.client.get("/v1/jobs", headers=bearer(made["token"]))).status_code == 401
+
+
+async def test_secrets_are_kept_as_hashes_and_shown_once(lone_admission: Admission) -> None:
+    made = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer", "label": "ci"})).json()
+    secret = made["token"].split("_", 2)[2]
+    rows = await lone_admission.database.fetch("SELECT row_to_json(t)::text AS row FROM tokens AS t")
+    listed = (await lone_admission.client.get("/v1/tokens")).text
+    assert not any(secret in row["row"] for row in rows)
+    assert secret not in listed
+    assert made["token_id"] in listed
+
+
+async def test_an_admin_of_a_team_makes_tokens_of_that_team_only(lone_admission: Admission) -> None:
+    token = await lone_admission.token(role="admin", team="team-a")
+    made = await lone_admission.client.post("/v1/tokens", json={"role": "submitter"}, headers=bearer(token))
+    assert made.json()["team"] == "team-a"
+    for body in ({"role": "viewer", "team": "team-b"}, {"role": "node", "node": "n1"}):
+        answer = await lone_admission.client.post("/v1/tokens", json=body, headers=bearer(token))
+        assert answer.status_code == 422
+    other = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer"})).json()
+    revoking = await lone_admission.client.delete(f"/v1/tokens/{other['token_id']}", headers=bearer(token))
+    assert revoking.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"role": "owner"},
+        {"role": "node"},
+        {"role": "viewer", "node": "n1"},
+        {"role": "viewer", "team": "Team A"},
+        {"role": "viewer", "classes": ["nosuch"]},
+        {"role": "viewer", "label": "a\nb"},
+        {"role": "viewer", "expires_in_seconds": -1},
+        {"role": "viewer", "expires_in_seconds": 1e300},
+        {"role": "viewer", "secret": "x"},
+        {},
+    ],
+)
+async def test_a_token_request_that_makes_no_sense_is_refused(lone_admission: Admission, body: object) -> None:
+    before = await lone_admission.count("tokens")
+    answer = await lone_admission.client.post("/v1/tokens", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["fields"]
+    assert await lone_admission.count("tokens") == before
+
+
+async def test_admission_cannot_write_what_the_scheduler_owns(lone_admission: Admission) -> None:
+    import asyncpg
+
+    job = await lone_admission.submitted()
+    await lone_admission.set_state(job, "QUEUED")
+    own = await asyncpg.connect(lone_admission.settings.postgres_dsn.get_secret_value())
+    try:
+        for statement in (
+            "UPDATE job_states SET state = 'HELD'",
+            "DELETE FROM job_states",
+            "INSERT INTO pools (pool_id) VALUES ('x')",
+            "UPDATE team_progress SET settled = 0",
+            "DELETE FROM leases",
+            "UPDATE gpus SET live_mib = 0",
+            "UPDATE jobs SET team_id = 'x'",
+            "DELETE FROM jobs",
+            "UPDATE commands SET command = 'x'",
+            "DELETE FROM tokens",
+            "INSERT INTO gpu_readings (gpu_id, node_id, sampled_at) VALUES ('x', 'x', now())",
+            "CREATE TABLE mine (x int)",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await own.execute(statement)
+    finally:
+        await own.close()
