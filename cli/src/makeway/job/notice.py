@@ -2,6 +2,9 @@
 
 A signal handler may run between any two instructions of the main thread, so it only sets a flag and writes a byte into
 a pipe; a thread reads the pipe and calls the callbacks.
+
+The notice goes to the whole process tree. A forked worker (a data loader's) lets it pass, since the program needs it
+for its last checkpoint, and dies of every other such signal, such as the one by which the program ends its workers.
 """
 
 import contextlib
@@ -26,6 +29,7 @@ class _Notice:
         self.heard_at: float | None = None  # monotonic seconds
         self.kill_at: float | None = None  # monotonic seconds, None: unknown or not wanted
         self.callbacks: list[Callable[[], object]] = []
+        self.handled: list[signal.Signals] = []
         self.lock = threading.Lock()
         self.listening = False
         self.wake_read, self.wake_write = os.pipe()
@@ -40,6 +44,7 @@ class _Notice:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS if inside_makeway() else (signal.SIGTERM,):
                 self._handle(number)
+            os.register_at_fork(after_in_child=self._become_worker)
         threading.Thread(target=self._call_back, name="makeway-stop", daemon=True).start()
         if inside_makeway():
             threading.Thread(target=self._ask, name="makeway-control", daemon=True).start()
@@ -47,6 +52,12 @@ class _Notice:
     def _handle(self, number: signal.Signals) -> None:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, self._on_signal)
+            self.handled.append(number)
+
+    def _become_worker(self) -> None:
+        for number in self.handled:
+            if signal.getsignal(number) == self._on_signal:
+                signal.signal(number, _in_worker)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.hear(_environment_grace())
@@ -75,6 +86,20 @@ class _Notice:
             waiting, self.callbacks = self.callbacks, []
         for callback in waiting:
             _call(callback)
+
+
+def _in_worker(number: int, frame: FrameType | None) -> None:
+    """Lets the notice pass once: the next signal, or one that is no notice, ends the worker."""
+    signal.signal(number, signal.SIG_DFL)
+    if not _notice_was_delivered():
+        os.kill(os.getpid(), number)
+
+
+def _notice_was_delivered() -> bool:
+    try:
+        return ask("status").get("stop") is True
+    except ControlError:
+        return False
 
 
 def _call(callback: Callable[[], object]) -> None:

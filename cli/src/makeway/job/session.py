@@ -140,7 +140,7 @@ def session(folder: str | os.PathLike[str] | None = None, *, keep: int = 3) -> I
     finally:
         opened.close()
     if not opened.declared_done and not opened.stop_requested():
-        opened.done()
+        _warn_of(opened.done)  # without a notice, a good exit code says it too
 
 
 def _warn_of(tell: Callable[[], None]) -> None:

@@ -1,0 +1,197 @@
+"""A job's session: saves in the background, acks what is on disk, hears the notice, declares done at a normal end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_stub import Makeway
+from job_stub import ControlSocket
+
+PROGRAM = """
+import sys
+import makeway.job
+
+with makeway.job.session(keep=2) as job:
+    saved = job.resume()
+    print("resumed" if saved else "fresh", saved.step if saved else 0, "run", job.run, flush=True)
+    {body}
+"""
+
+
+@pytest.fixture
+def control() -> Iterator[ControlSocket]:
+    with tempfile.TemporaryDirectory(prefix="mw-") as short:  # a socket's path has at most 107 bytes
+        stub = ControlSocket(Path(short) / "s")
+        yield stub
+        stub.close()
+
+
+def start(folder: Path, body: str, control: ControlSocket | None = None, run: int = 1) -> subprocess.Popen[str]:
+    """A program of few lines, run as a job, or as a plain program where there is no socket."""
+    environment = {"PATH": os.environ["PATH"], "MAKEWAY_CHECKPOINT_DIR": str(folder), "MAKEWAY_GRACE_SECONDS": "30"}
+    if control is not None:
+        environment |= {"MAKEWAY_CONTROL": str(control.path), "MAKEWAY_RUN": str(run)}
+    command = [sys.executable, "-c", PROGRAM.format(body=body)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=folder)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def test_what_is_saved_is_acked_and_a_normal_end_is_declared(tmp_path: Path, control: ControlSocket) -> None:
+    code, out, err = finish(start(tmp_path, "job.save(3, {'x': 1}, epoch=1, fraction=0.25)", control))
+    assert (code, out, err) == (0, "fresh 0 run 1\n", "")
+    ack, done = control.operations()
+    assert ack | {"bytes": 0} == {"op": "ack", "step": 3, "bytes": 0, "epoch": 1, "fraction": 0.25}
+    assert ack["bytes"] == (tmp_path / "run-1-step-3.checkpoint").stat().st_size
+    assert done == {"op": "done"}
+
+
+def test_a_resume_is_reported_with_its_load_time(tmp_path: Path, control: ControlSocket) -> None:
+    finish(start(tmp_path, "job.save(3, 'x')", control))
+    control.said.clear()
+    _, out, _ = finish(start(tmp_path, "pass", control, run=2))
+    assert out == "resumed 3 run 2\n"
+    resumed = control.operations()[0]
+    assert (resumed["op"], resumed["step"], resumed["load_seconds"] >= 0) == ("resumed", 3, True)
+
+
+WAIT_FOR_STOP = """
+    import threading
+    heard = threading.Event()
+    job.on_stop(heard.set)
+    print("ready", flush=True)
+    assert heard.wait(20)
+    print("stop", job.stop_requested(), 0 < job.grace_left() <= 30, flush=True)
+    job.save(9, "last", wait=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_the_notice_is_heard_by_signal_and_nothing_is_declared_done(
+    tmp_path: Path, control: ControlSocket, number: signal.Signals
+) -> None:
+    process = start(tmp_path, WAIT_FOR_STOP, control)
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == ["fresh 0 run 1\n", "ready\n"]
+    process.send_signal(number)
+    assert finish(process) == (0, "stop True True\n", "")
+    assert [message["op"] for message in control.operations()] == ["ack"]
+
+
+def test_the_notice_is_heard_by_the_socket_too(tmp_path: Path, control: ControlSocket) -> None:
+    process = start(tmp_path, WAIT_FOR_STOP, control)
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == ["fresh 0 run 1\n", "ready\n"]
+    control.stop()
+    assert finish(process) == (0, "stop True True\n", "")
+
+
+def test_finished_work_can_be_declared_done_after_the_notice(tmp_path: Path, control: ControlSocket) -> None:
+    process = start(tmp_path, WAIT_FOR_STOP + "    job.done()\n", control)
+    control.stop()
+    assert finish(process)[0] == 0
+    assert [message["op"] for message in control.operations()] == ["ack", "done"]
+
+
+WORKER = """
+    import os, time
+    worker = os.fork()
+    if worker == 0:
+        while True:
+            time.sleep(0.01)
+    print(worker, flush=True)
+    _, status = os.waitpid(worker, 0)
+    print("worker ended by signal", os.WTERMSIG(status), flush=True)
+    job.declared_done = True
+"""
+
+
+def worker_of(process: subprocess.Popen[str]) -> int:
+    """The worker's process id, once it runs."""
+    assert process.stdout is not None
+    process.stdout.readline()
+    return int(process.stdout.readline())
+
+
+def test_a_forked_worker_dies_of_a_signal_that_is_no_notice(tmp_path: Path, control: ControlSocket) -> None:
+    process = start(tmp_path, WORKER, control)
+    os.kill(worker_of(process), signal.SIGTERM)
+    assert finish(process)[1] == "worker ended by signal 15\n"
+
+
+def test_a_forked_worker_lets_the_notice_pass_once(tmp_path: Path, control: ControlSocket) -> None:
+    process = start(tmp_path, WORKER, control)
+    worker = worker_of(process)
+    control.stop()
+    os.kill(worker, signal.SIGTERM)
+    control.wait_for("status")
+    assert process.poll() is None
+    assert signal_is_default(worker, signal.SIGTERM)
+    os.kill(worker, signal.SIGTERM)
+    assert finish(process)[1] == "worker ended by signal 15\n"
+
+
+def signal_is_default(pid: int, number: signal.Signals) -> bool:
+    """Whether the process catches the signal no more (the mask SigCgt of its /proc status)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return not caught >> (number - 1) & 1
+
+
+def test_an_exception_is_no_normal_end(tmp_path: Path, control: ControlSocket) -> None:
+    code, _, err = finish(start(tmp_path, "job.save(1, 'x'); raise ValueError('mine')", control))
+    assert code == 1
+    assert "ValueError: mine" in err
+    assert [message["op"] for message in control.operations()] == ["ack"]
+
+
+def test_outside_makeway_everything_works_and_nothing_is_said(tmp_path: Path) -> None:
+    code, out, err = finish(start(tmp_path, "job.save(3, 'x'); print(job.stop_requested(), job.grace_left())"))
+    assert (code, out, err) == (0, "fresh 0 run 1\nFalse None\n", "")
+    assert finish(start(tmp_path, "pass"))[1] == "resumed 3 run 2\n"
+
+
+def test_a_superseded_run_is_told_at_its_next_save(tmp_path: Path, control: ControlSocket) -> None:
+    body = "open('run', 'w').write('2'); job.save(1, 'x')\n    job.save(2, 'y', wait=True)"
+    code, _, err = finish(start(tmp_path, body, control))
+    assert code == 1
+    assert "Superseded: run 2 owns" in err
+    assert control.operations() == []
+
+
+def test_an_ack_that_is_refused_costs_nothing_but_a_line(tmp_path: Path, control: ControlSocket) -> None:
+    control.refuse = "not kept: No space left on device"
+    code, _, err = finish(start(tmp_path, "job.save(1, 'x', wait=True); print('goes on')\n    sys.exit(4)", control))
+    assert code == 4
+    assert "ack was refused: not kept: No space left on device" in err
+
+
+def test_importing_the_helper_imports_nothing_but_the_standard_library() -> None:
+    program = "import sys, makeway.job; print([m for m in sys.modules if m.split('.')[0] in %r])"
+    foreign = ("pydantic", "httpx", "typer", "yaml", "numpy", "makeway_schemas", "rich")
+    command = [sys.executable, "-c", program % (foreign,)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_shell_says_what_it_saved(makeway: Makeway, control: ControlSocket) -> None:
+    arguments = ["ack", "--step", "12", "--bytes", "100", "--fraction", "0.5"]
+    result = makeway(*arguments, MAKEWAY_CONTROL=str(control.path))
+    assert result.returncode == 0, result.stderr
+    assert control.operations() == [{"op": "ack", "step": 12, "bytes": 100, "fraction": 0.5}]
+
+
+def test_a_shell_is_told_when_its_word_was_not_kept(makeway: Makeway, control: ControlSocket) -> None:
+    control.refuse = "not kept: disk full"
+    result = makeway("ack", "--step", "1", MAKEWAY_CONTROL=str(control.path))
+    assert (result.returncode, "not kept: disk full" in result.stderr) == (1, True)
+    assert makeway("ack", "--step", "1").returncode == 1
