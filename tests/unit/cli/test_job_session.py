@@ -31,6 +31,19 @@ def control() -> Iterator[ControlSocket]:
         stub.close()
 
 
+@pytest.fixture(autouse=True)
+def started() -> Iterator[None]:
+    """No process of a failed test stays behind."""
+    yield
+    for process in STARTED:
+        with process:
+            process.kill()
+    STARTED.clear()
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
 def start(folder: Path, body: str, control: ControlSocket | None = None, run: int = 1) -> subprocess.Popen[str]:
     """A program of few lines, run as a job, or as a plain program where there is no socket."""
     environment = {"PATH": os.environ["PATH"], "MAKEWAY_CHECKPOINT_DIR": str(folder), "MAKEWAY_GRACE_SECONDS": "30"}
@@ -38,7 +51,8 @@ def start(folder: Path, body: str, control: ControlSocket | None = None, run: in
         environment |= {"MAKEWAY_CONTROL": str(control.path), "MAKEWAY_RUN": str(run)}
     command = [sys.executable, "-c", PROGRAM.format(body=body)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=folder)
+    STARTED.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=folder))
+    return STARTED[-1]
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -107,9 +121,9 @@ WORKER = """
     import os, time
     worker = os.fork()
     if worker == 0:
+        print(os.getpid(), flush=True)
         while True:
             time.sleep(0.01)
-    print(worker, flush=True)
     _, status = os.waitpid(worker, 0)
     print("worker ended by signal", os.WTERMSIG(status), flush=True)
     job.declared_done = True
