@@ -41,7 +41,8 @@ async def test_a_history_is_told_in_order_and_ends_after_its_terminal_event(lone
     assert [int(each["id"]) for each in events] == numbers
     assert [each["event"] for each in events] == ["queued", "started", "ended"]
     assert events[-1]["data"] | {"at": ""} == {
-        "sequence": numbers[-1], "job_id": job, "at": "", "kind": "ended", "state": "SUCCEEDED", "run": None, "data": {},
+        "sequence": numbers[-1], "job_id": job, "at": "", "kind": "ended", "state": "SUCCEEDED", "run": None,
+        "data": {},
     }  # fmt: skip
 
 
