@@ -2,8 +2,8 @@
 
 A message of JSON names run, offset and size, a binary frame follows; admission answers with how many bytes of that run
 it holds by now, and from there the log goes on, whatever was thought before. So neither a lost connection nor a restart
-on either side loses or doubles a byte. When all is stored and the run has ended, `log_end` closes it. An empty log
-sends nothing: the run's end says 0 bytes.
+on either side loses or doubles a byte. When all is stored and the run has ended, `log_end` closes it and is answered
+likewise. An empty log sends nothing: the run's end says 0 bytes. A log that is refused is given up; the others go on.
 """
 
 from __future__ import annotations
@@ -71,9 +71,12 @@ class LogShipping:
 
     async def run(self) -> None:
         """Sends until cancelled."""
-        if self._options.admission_url is None:
-            await self._release_all()
-            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._release_old())
+            if self._options.admission_url is not None:
+                group.create_task(self._send())
+
+    async def _send(self) -> None:
         async for attempt in retry.backoff(
             initial_seconds=0.2,
             longest_seconds=5.0,
@@ -86,14 +89,8 @@ class LogShipping:
                 await self._until_there_is_work()
                 await self._session()
 
-    async def _release_all(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._release_old()
-
     async def _until_there_is_work(self) -> None:
         while not any(_backlog(run) for run in self._runs.values()):
-            self._release_old()
             await self._pause()
 
     async def _session(self) -> None:
@@ -107,7 +104,6 @@ class LogShipping:
                         grew |= await self._send_all_of(channel, run)
                 if grew:
                     self._grew_ns = clock.now_ns()
-                self._release_old()
                 await self._pause()
 
     async def _pause(self) -> None:
@@ -124,17 +120,26 @@ class LogShipping:
         size = run.folder.log_size()
         before = run.log_stored
         tries = 0
-        while run.log_stored < size and not run.log_done:
+        while not run.log_done and not await self._is_all_stored(channel, run, size):
             held = run.log_stored
             await self._send_chunk(channel, run, size)
             tries = 0 if run.log_stored > held else tries + 1
             if tries > MAX_TRIES:
                 raise ChannelBroken(f"admission does not take the log of {run.run_id} from byte {held} on")
-        if run.end is not None and run.log_stored >= run.end.log_bytes and not run.log_done:
-            await channel.send(json.dumps({"type": "log_end", "run_id": run.run_id, "size": run.log_stored}))
-            run.log_done = True
-            self._release(run)
         return run.log_stored != before
+
+    async def _is_all_stored(self, channel: ClientConnection, run: Run, size: int) -> bool:
+        """True when nothing is to be sent now; at the run's end only once admission says that it holds all."""
+        if run.log_stored < size:
+            return False
+        if run.end is not None and run.log_stored >= run.end.log_bytes:
+            held = run.log_stored
+            await channel.send(json.dumps({"type": "log_end", "run_id": run.run_id, "size": held}))
+            await self._read_answer(channel, run)
+            if run.log_stored >= held:
+                run.log_done = True
+                self._release(run)
+        return run.log_stored >= size
 
     async def _send_chunk(self, channel: ClientConnection, run: Run, size: int) -> None:
         count = min(CHUNK_BYTES, size - run.log_stored)
@@ -142,30 +147,33 @@ class LogShipping:
         header = {"type": "log", "run_id": run.run_id, "offset": run.log_stored, "size": len(chunk)}
         await channel.send(json.dumps(header))
         await channel.send(chunk)
+        await self._read_answer(channel, run)
+
+    async def _read_answer(self, channel: ClientConnection, run: Run) -> None:
         async with asyncio.timeout(ANSWER_SECONDS):
-            while True:
-                answer = json.loads(await channel.recv())
-                if answer.get("run_id") != run.run_id:
-                    continue
-                if answer.get("type") == "stored":
-                    run.log_stored = int(answer["offset"])
-                else:
-                    _LOG.warning("admission does not want a log", run_id=run.run_id, answer=answer)
-                    run.log_done = True
-                return
+            answer = json.loads(await channel.recv())
+        if answer.get("run_id") != run.run_id:
+            raise ChannelBroken(f"admission answers about {answer.get('run_id')}, asked about {run.run_id}")
+        if answer.get("type") == "stored":
+            run.log_stored = int(answer["offset"])
+        else:
+            _LOG.warning("admission does not want a log", run_id=run.run_id, reason=answer.get("reason"))
+            run.log_done = True
 
     def _address(self) -> tuple[str, dict[str, str]]:
         base = (self._options.admission_url or "").rstrip("/").replace("http", "ws", 1)
         token = "" if self._options.token is None else self._options.token.get_secret_value()
         return f"{base}/v1/nodes/{quote(self._options.node_id)}/channel", {"Authorization": f"Bearer {token}"}
 
-    def _release_old(self) -> None:
-        for run_id in list(self._booked_ns):
-            run = self._runs.get(run_id)
-            if run is None:
-                del self._booked_ns[run_id]
-            else:
-                self._release(run)
+    async def _release_old(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for run_id in list(self._booked_ns):
+                run = self._runs.get(run_id)
+                if run is None:
+                    del self._booked_ns[run_id]
+                else:
+                    self._release(run)
 
     def _release(self, run: Run) -> None:
         booked_ns = self._booked_ns.get(run.run_id)
