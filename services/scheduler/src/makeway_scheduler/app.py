@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 import asyncpg
 from asyncpg.pool import Pool
@@ -16,6 +18,8 @@ from makeway_schemas.topics import DEAD_LETTERS, JOB_EVENTS, NODE_PLANS
 from makeway_scheduler.owner import Owner
 from makeway_scheduler.settings import SchedulerSettings
 from makeway_scheduler.store import Store
+
+_DEAF_SECONDS: Final = 15.0
 
 
 class Scheduler:
@@ -60,9 +64,13 @@ class Scheduler:
 
     async def _broker(self) -> str | None:
         owner = self._owner
-        if owner is None or owner.loop is None or owner.loop.started.is_set():
+        if owner is None or owner.loop is None:
             return None
-        return "the inbox is not read yet"
+        last = owner.loop.last_poll_at
+        if last is None:
+            return "the inbox is not read yet"
+        age_seconds = time.monotonic() - last
+        return None if age_seconds < _DEAF_SECONDS else f"no answer from the broker for {age_seconds:.0f} s"
 
     async def _database(self) -> str | None:
         if self._pool is None:

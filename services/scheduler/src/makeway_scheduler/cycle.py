@@ -19,15 +19,15 @@ from typing import Any, Final
 import structlog
 from makeway_policy.choices import Choice
 from makeway_policy.decide import decide
-from makeway_runtime import retry
 from makeway_runtime.errors import CommitUncertain
+from makeway_runtime.postgres.transient import is_transient
 from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeFact
 from makeway_schemas.states import JobState
 
 from makeway_scheduler import apply_nodes, job_moves, meters
 from makeway_scheduler.apply import apply
 from makeway_scheduler.enact import enact
-from makeway_scheduler.errors import Conflict, Fenced, Refused, SchedulerError, Stale
+from makeway_scheduler.errors import Conflict, Fenced, Stale
 from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
@@ -85,12 +85,20 @@ class Cycle:
 
     async def turn(self) -> None:
         """One batch of whatever waits, and of whatever time has made due."""
-        facts = self._inbox.take()
-        facts = await self._complete(facts)
-        silent = self._silent()
-        due = self._decide_again_at is not None or (self._next_wake is not None and self._next_wake <= self.now)
-        if facts or silent or due or self._ledger.new_teams:
-            await self._batch(facts, silent)
+        taken = self._inbox.take()
+        try:
+            facts = await self._complete(taken)
+            silent = self._silent()
+            if facts or silent or self._is_due() or self._ledger.new_teams:
+                await self._batch(facts, silent)
+        except BaseException:
+            # Whatever was committed of them already is harmless to apply again.
+            self._inbox.put_back(taken)
+            raise
+
+    def _is_due(self) -> bool:
+        now = self.now
+        return any(at is not None and at <= now for at in (self._next_wake, self._decide_again_at))
 
     async def _wait(self) -> None:
         timeout = _TICK_SECONDS
@@ -150,24 +158,14 @@ class Cycle:
         except Conflict as error:
             meters.CONFLICTS.labels("locked").inc()
             _LOG.warning("a row was held by somebody else", error=str(error))
-        except Stale:
-            meters.CONFLICTS.labels("stale").inc()
-            self._inbox.put_back(facts)
-            raise
-        except (Refused, SchedulerError) as error:
-            if isinstance(error, Fenced):
-                self._inbox.put_back(facts)
-                raise
-            meters.CONFLICTS.labels("refused").inc()
-            _LOG.error("a batch was refused", error=str(error))
-        except CommitUncertain:
-            self._inbox.put_back(facts)
+        except (Fenced, Stale, CommitUncertain) as error:
+            meters.CONFLICTS.labels(type(error).__name__.lower()).inc()
             raise
         except Exception as error:
-            if retry.is_transient(error):
+            if is_transient(error):
                 raise
-            meters.CONFLICTS.labels("failed").inc()
-            _LOG.exception("a batch failed")
+            meters.CONFLICTS.labels("refused").inc()
+            _LOG.exception("a batch was refused")
         await self._facts_alone(facts, silent)
         await self._choices_alone()
 
@@ -263,14 +261,10 @@ class Cycle:
         try:
             await self._attempt(facts, silent, choose=False, skip_locked=False)
             return
-        except (Conflict, Refused, SchedulerError) as error:
-            if isinstance(error, (Fenced, Stale)):
-                self._inbox.put_back(facts)
-                raise
-            _LOG.error("facts were refused together, trying them one by one", error=str(error))
+        except (Fenced, Stale, CommitUncertain):
+            raise
         except Exception as error:
-            if retry.is_transient(error) or isinstance(error, CommitUncertain):
-                self._inbox.put_back(facts)
+            if is_transient(error):
                 raise
             _LOG.exception("facts failed together, trying them one by one")
         for position, fact in enumerate(facts):
@@ -285,10 +279,9 @@ class Cycle:
             await self._attempt([fact], (), choose=False, skip_locked=False)
             return True
         except (Fenced, Stale, CommitUncertain):
-            self._inbox.put_back([fact])
             raise
         except Exception as error:
-            if retry.is_transient(error):
+            if is_transient(error):
                 raise
             attempts = await self._store.count_failing(fact.id, repr(error))
             if isinstance(error, Conflict) or attempts < MOST_ATTEMPTS:
@@ -309,7 +302,7 @@ class Cycle:
         except (Fenced, Stale, CommitUncertain):
             raise
         except Exception as error:
-            if retry.is_transient(error):
+            if is_transient(error):
                 raise
             _LOG.exception("choices failed together, trying them job by job")
         for choice in self._look():
@@ -337,7 +330,7 @@ class Cycle:
         except Conflict:
             return
         except Exception as error:
-            if retry.is_transient(error):
+            if is_transient(error):
                 raise
             sentence = f"its choice could not be carried out: {error}"
             _LOG.exception("a choice failed; its job is held", job=choice.job_id)
