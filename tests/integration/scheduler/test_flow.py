@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from makeway_schemas.facts import GpuEmpty, GpuReport, RunEnd, RunReport
+from makeway_schemas.facts import GpuEmpty, GpuReport, PlanNumber, RunEnd, RunReport
 from makeway_schemas.plans import Verb
 from makeway_schemas.states import StopCause
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempted
@@ -275,3 +275,17 @@ async def test_a_priority_given_to_a_queued_job_counts_at_once(pool: PoolUnderTe
     await pool.turn(await pool.command(queued, "set_priority", 900))
     assert await pool.state(queued) == "RESERVED"
     assert await pool.state(running) == "STOPPING"
+
+
+async def test_a_run_that_was_replaced_while_its_node_was_away_is_told_to_stop(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    stray = RunReport(run_id="00000000zzzz.1", state="running", pid=5, started_age_seconds=100.0)
+    await pool.turn(node.report(runs=(stray,)))
+    assert pool.planned("a")["00000000zzzz.1"].verb is Verb.STOP
+    plans = len(pool.plans("a"))
+    node.plan = PlanNumber(epoch=pool.plans("a")[-1].epoch, number=pool.plans("a")[-1].number)
+    await pool.turn(node.report(runs=(stray,)))
+    assert len(pool.plans("a")) == plans
+    await pool.turn(node.report())
+    assert pool.planned("a") == {}

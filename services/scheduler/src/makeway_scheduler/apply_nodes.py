@@ -28,6 +28,7 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
     _apply_gpus(ledger, fact)
     for report in fact.runs:
         _apply_run_report(ledger, fact.node_id, report, now)
+    _see_strays(ledger, fact)
     if known is None or known.state is not NodeState.READY:
         _tell_jobs(ledger, fact.node_id, now)
     _see_plan(ledger, fact, ledger.nodes[fact.node_id])
@@ -107,6 +108,18 @@ def _apply_run_report(ledger: Ledger, node_id: str, report: RunReport, now: floa
         for gpu_id in _quarantined(ledger, run.run_id):
             apply_runs.release(ledger, run.run_id, gpu_id, now)
         apply_runs.settle_released(ledger, run.run_id, now)
+
+
+def _see_strays(ledger: Ledger, fact: NodeReport) -> None:
+    """A node that returns may still run what was replaced meanwhile: it is told to stop it, its result is ignored."""
+    strays = frozenset(
+        report.run_id
+        for report in fact.runs
+        if report.state != "ended" and ((run := ledger.runs.get(report.run_id)) is None or run.node_id != fact.node_id)
+    )
+    if strays != ledger.strays.get(fact.node_id, frozenset()):
+        ledger.strays[fact.node_id] = strays
+        ledger.batch.plans_for.add(fact.node_id)
 
 
 def _quarantined(ledger: Ledger, run_id: str) -> list[str]:

@@ -232,6 +232,8 @@ class Ledger:
         self.gpus: Table[GpuRecord] = Table()
         self.batch = Batch()
         self.heard_at: dict[str, float] = {}
+        self.strays: dict[str, frozenset[str]] = {}
+        """Per node: runs that it says are alive and whose end is booked already; they are told to stop."""
         self.ended: OrderedDict[str, int] = OrderedDict()
         self.new_teams: tuple[Team, ...] = ()
         """Rights that admission has changed; the next batch takes them."""

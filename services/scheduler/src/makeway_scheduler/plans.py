@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from makeway_schemas.ids import job_of
 from makeway_schemas.job_spec import PreemptionMode
 from makeway_schemas.plans import Launch, LeasedGpu, NodePlan, PlannedRun, Stop, Verb
 from makeway_schemas.states import StopCause
@@ -10,6 +11,7 @@ from makeway_scheduler import job_moves
 from makeway_scheduler.ledger import JobRecord, Ledger, NodeRecord, RunRecord
 
 _SHORTEST_LIMIT_SECONDS: Final = 0.001
+_STRAY_GRACE_SECONDS: Final = 30.0
 
 _Key = tuple[object, ...]
 
@@ -31,7 +33,8 @@ class PlanMaker:
         head = NodePlan(
             node_id=node.node_id, epoch=ledger.epoch, number=node.plan_number, session=node.plan_session
         ).model_dump_json(exclude={"runs"})
-        parts = b",".join(self._part(ledger, run) for run in runs)
+        strays = sorted(ledger.strays.get(node.node_id, ()))
+        parts = b",".join([*(self._part(ledger, run) for run in runs), *(_stray(run_id) for run_id in strays)])
         return head[:-1].encode() + b',"runs":[' + parts + b"]}"
 
     def forget(self, run_ids: list[str]) -> None:
@@ -47,6 +50,12 @@ class PlanMaker:
         part = planned_run(ledger, run).model_dump_json(exclude_none=True, exclude_defaults=True).encode()
         self._parts[run.run_id] = (key, part)
         return part
+
+
+def _stray(run_id: str) -> bytes:
+    stop = Stop(cause=StopCause.CANCEL, grace_seconds=_STRAY_GRACE_SECONDS)
+    run = PlannedRun(run_id=run_id, job_id=job_of(run_id), verb=Verb.STOP, gpus=(), stop=stop)
+    return run.model_dump_json(exclude_none=True).encode()
 
 
 def planned_run(ledger: Ledger, run: RunRecord) -> PlannedRun:
