@@ -97,7 +97,7 @@ def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
     job = index.state.jobs[bucket.head]
     verdict = judge.judge(index, job, now)
     if isinstance(verdict, Refusal):
-        index.block(bucket, verdict)
+        index.block(bucket, verdict, now)
         return _tell(index, bucket, verdict)
     choice = _start(index, job, verdict, now) if isinstance(verdict, Placed) else _preempt(index, job, verdict, now)
     index.sync(now)

@@ -5,18 +5,31 @@ the policy and the time; nothing here needs a journal.
 """
 
 import heapq
-from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from makeway_policy import capacity, overdue, placement, priority, protection, quota
+from makeway_policy import capacity, overdue, placement, priority, quota
+from makeway_policy.free import FreeNodes
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
+from makeway_policy.reach import OUT_OF_REACH, Host, NodeReach, Threshold, VictimNodes, improved, node_reach
 from makeway_policy.reserving import Reservers
-from makeway_policy.rooms import NodeRoom, node_room, takes_placements
+from makeway_policy.rooms import NodeRoom, grew, node_room, takes_placements
 from makeway_policy.rules import Order, Policy
-from makeway_policy.state import Changes, PoolState, is_leaving
+from makeway_policy.state import UNITS_PER_GPU, Changes, PoolState, is_leaving
+from makeway_policy.waking import Blocked, Key
 
-_BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE, Reason.NEVER_FITS})
+_BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
+_ANYBODY: Threshold = (1e300, float("inf"))
+_OWN_NODES = 64
+
+
+@dataclass(slots=True, eq=False)
+class Wave:
+    """The blocked buckets of a shape, tried one after the other while there is room for it."""
+
+    shape: Shape
+    after: Key | None = None
 
 
 class Index:
@@ -35,7 +48,14 @@ class Index:
         self.fresh: dict[str, None] = {}
         self.reservers = Reservers(state, policy, self.rooms)
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
-        self._ready: list[tuple[tuple[float, ...], int, Bucket | str]] = []
+        self.reaches: dict[str, NodeReach] = {}
+        self.blocked = Blocked()
+        self._victim_nodes: dict[tuple[object, ...], VictimNodes] = {}
+        self._improved: dict[str, None] = {}
+        self._waves: dict[Shape, Wave] = {}
+        self._used: dict[str, tuple[int, int]] = {}
+        self._hardware_version = -1
+        self._ready: list[tuple[Key, int, Bucket | Wave | str]] = []
         self._timers: list[tuple[float, str, str]] = []
         self._timer_of: dict[tuple[str, str], float] = {}
         self._pushes = 0
@@ -69,19 +89,38 @@ class Index:
             key, _, item = heapq.heappop(self._ready)
             if isinstance(item, str):
                 return item
-            if item.blocked is not None or not item.entries:
+            bucket = self._next_of_wave(item, key) if isinstance(item, Wave) else item
+            if bucket is None or bucket.blocked is not None or not bucket.entries:
                 continue
-            actual = self.order_of(item)
+            actual = self.order_of(bucket)
             if actual != key:
-                self._push(item, actual)
+                self._push(bucket, actual)
                 continue
-            return item
+            return bucket
         return None
 
-    def block(self, bucket: Bucket, refusal: Refusal) -> None:
+    def block(self, bucket: Bucket, refusal: Refusal, now: float) -> None:
         """Keep a bucket out until something changes that concerns it."""
         bucket.blocked = refusal
-        self.reservers.block(bucket, self.order_of(bucket))
+        bucket.hints = set() if refusal.reason is Reason.NO_ROOM else None
+        key = self.order_of(bucket)
+        self.reservers.block(bucket, key)
+        job = self.state.jobs[bucket.head]
+        limit = self.limit_of(job, now) if job.no_victims_until <= now else None
+        overrides = priority.class_of(job, self.policy).overrides_minimum_run
+        self.blocked.add(bucket, key, job.shape, limit, overrides=overrides)
+
+    def limit_of(self, job: Job, now: float) -> Threshold | None:
+        """How far the job may reach for victims; None if it may take none."""
+        if not self.policy.preemption:
+            return None
+        if self.state.team(job.team).guarantee > 0:
+            return _ANYBODY
+        if not priority.may_take_victims(job, self.policy, now):
+            return None
+        aged = priority.is_aged(job, self.policy, now)
+        v = priority.preemption_value(job, self.policy, now) - self.policy.delta
+        return (float(v), -job.submitted_at if aged else float("inf"))
 
     def never_fits(self, shape: Shape) -> Refusal | None:
         """Why no registered hardware could run the shape; computed once a shape and change of hardware."""
@@ -103,9 +142,54 @@ class Index:
             if quota.within_guarantee(self.state, waiting, quota.needed_units(waiting, None, self.state)):
                 yield waiting
 
+    def hosts_for(self, job: Job, now: float, *, over: bool) -> Iterator[Host]:
+        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""
+        limit = self.limit_of(job, now)
+        if limit is None:
+            return
+        overrides = priority.class_of(job, self.policy).overrides_minimum_run
+        place = self.queue.place.get(job.job_id)
+        hints = place[0].hints if place is not None and job.shape.members == 1 else None
+        if over:
+            found: Iterable[Host] = self._own_hosts(job, limit)
+        elif hints is not None:
+            found = self._as_hosts(hints, job.shape, limit, overrides)
+        else:
+            found = self._victim_nodes_for(job.shape, overrides).within(limit, now)
+        for host in found:
+            if placement.node_allows(self.state.nodes[host.node_id], job):
+                yield host
+
     def nodes_for_victims(self, job: Job) -> Iterator[str]:
-        """The nodes on which victims for the job may be looked for."""
+        """All nodes on which victims for the job could be."""
         return (node_id for node_id, room in self.rooms.items() if placement.node_allows(room.node, job))
+
+    def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
+        found = []
+        for node_id in sorted(node_ids):
+            reach = self.reaches.get(node_id)
+            bound = OUT_OF_REACH if reach is None else reach.bound(shape, overrides=overrides)
+            if bound <= limit:
+                found.append(Host(node_id=node_id, v=bound[0], cost=0.0))
+        return sorted(found, key=lambda host: (host.v, host.node_id))
+
+    def _own_hosts(self, job: Job, limit: Threshold) -> list[Host]:
+        lowest: dict[str, int] = {}
+        for run in self.state.runs_of_team(job.team):
+            if run.v <= limit[0] and not is_leaving(run):
+                for node_id in run.node_ids:
+                    lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
+        ranked = sorted((v, node_id) for node_id, v in lowest.items())
+        return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
+
+    def _victim_nodes_for(self, shape: Shape, overrides: bool) -> VictimNodes:
+        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus, overrides)
+        found = self._victim_nodes.get(key)
+        if found is None:
+            found = self._victim_nodes[key] = VictimNodes(shape, overrides=overrides)
+            found.stale.update(self.reaches)
+        found.refresh(self.policy, self.reaches)
+        return found
 
     def take_fresh(self) -> tuple[str, ...]:
         """The jobs that have not been told a reason yet, in order of arrival."""
@@ -121,6 +205,7 @@ class Index:
     def judge_again(self, bucket: Bucket) -> None:
         """Have a bucket judged (again)."""
         self.reservers.unblock(bucket)
+        self.blocked.remove(bucket)
         if bucket.entries:
             bucket.blocked = None
             self._push(bucket, self.order_of(bucket))
@@ -157,13 +242,45 @@ class Index:
 
     def nodes_with(self, shape: Shape, cards: int, *, fullest_first: bool) -> Iterator[str]:
         """Nodes with at least so many cards free for the shape, fullest or emptiest first, then by id."""
+        return self._free_for(shape).at_least(cards, fullest_first=fullest_first)
+
+    def has_room(self, shape: Shape) -> bool:
+        """Whether any node has the free cards for one member of the shape."""
+        return self._free_for(shape).any_with(max(1, shape.gpus))
+
+    def _free_for(self, shape: Shape) -> FreeNodes:
         key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus == 0)
         found = self.free.get(key)
         if found is None:
             found = self.free[key] = FreeNodes(shape)
             for node_id, room in self.rooms.items():
                 found.update(node_id, self._free_cards(room, shape))
-        return found.at_least(cards, fullest_first=fullest_first)
+        return found
+
+    def _next_of_wave(self, wave: Wave, key: Key) -> Bucket | None:
+        """The wave's next bucket, while there is room for its shape."""
+        if self._waves.get(wave.shape) is not wave:
+            return None
+        found = self.blocked.following(wave.shape, wave.after)
+        if found is None or not self.has_room(wave.shape):
+            del self._waves[wave.shape]
+            return None
+        if found[0] != key:
+            self._push(wave, found[0])
+            return None
+        wave.after = found[0]
+        following = self.blocked.following(wave.shape, wave.after)
+        if following is None:
+            del self._waves[wave.shape]
+        else:
+            self._push(wave, following[0])
+        self._free_bucket(found[1])
+        return found[1]
+
+    def _free_bucket(self, bucket: Bucket) -> None:
+        self.reservers.unblock(bucket)
+        self.blocked.remove(bucket)
+        bucket.blocked = None
 
     def _take(self, changes: Changes, now: float) -> None:
         for name in changes.groups:
@@ -178,25 +295,35 @@ class Index:
         for job_id in sorted(changes.undone):
             place = self.queue.place.get(job_id)
             if place is not None:
-                self.judge_again(place[0])
+                self._search_anew(place[0])
         self._wake(changes, now)
 
     def _refresh_node(self, node_id: str, now: float) -> None:
         node = self.state.nodes.get(node_id)
         self.reservers.node_changed(node_id)
+        for victims in self._victim_nodes.values():
+            victims.stale.add(node_id)
         if node is None:
             self.rooms.pop(node_id, None)
+            self.reaches.pop(node_id, None)
             for found in self.free.values():
                 found.update(node_id, 0)
             self.set_timer("node", node_id, None)
             return
+        before = self.rooms.get(node_id)
         room = self.rooms[node_id] = node_room(self.state, node)
         for found in self.free.values():
             found.update(node_id, self._free_cards(room, found.shape))
-        runs = self.state.runs_on_node(node_id)
-        moments = [protection.protection_changes_at(self.state, self.policy, run, now) for run in runs]
-        self.set_timer("node", node_id, min((at for at in moments if at is not None), default=None))
-        self.unsettled.update(run.run_id for run in runs if run.job_id in self.holds)
+        reach = node_reach(self.state, self.policy, room, now)
+        if improved(self.reaches.get(node_id), reach) or before is None or grew(before, room):
+            self._improved[node_id] = None
+        self.reaches[node_id] = reach
+        self.set_timer("node", node_id, reach.changes_at)
+        for run in self.state.runs_on_node(node_id):
+            if run.job_id in self.holds:
+                self.unsettled.add(run.run_id)
+            if before is not None and before.node.health is not node.health:
+                self.state.changes.nodes.update(each for each in run.node_ids if each != node_id)
 
     def _free_cards(self, room: NodeRoom, shape: Shape) -> int:
         if not takes_placements(room.node):
@@ -265,21 +392,66 @@ class Index:
 
     def _wake(self, changes: Changes, now: float) -> None:
         """Judge again whoever was blocked by something that changed."""
-        left, self.reservers.changed = self.reservers.changed, False
-        if left:
-            for bucket in self.queue.buckets.values():
-                if bucket.blocked is not None and bucket.blocked.reason is Reason.RESERVED_FOR_ANOTHER:
-                    self.judge_again(bucket)
-        if not (changes.nodes or changes.teams or changes.everything or changes.groups):
-            return
-        for bucket in self.queue.buckets.values():
-            if bucket.blocked is not None and self._concerns(bucket, changes):
+        if changes.everything:
+            for bucket in self.blocked.all():
+                self._search_anew(bucket)
+        if self.reservers.changed:
+            for bucket in self.blocked.with_reason(Reason.RESERVED_FOR_ANOTHER):
+                self._search_anew(bucket)
+            self.reservers.changed = False
+        if self._hardware_version != self.state.hardware_version:
+            self._hardware_version = self.state.hardware_version
+            for bucket in self.blocked.with_reason(Reason.NEVER_FITS):
                 self.judge_again(bucket)
-        if self.policy.move_holds and changes.nodes:
-            for run_id in self.holds.values():
-                run = self.state.runs[run_id]
-                if run.after:
-                    self._push(run_id, self.order_of_job(self.state.jobs[run.job_id], now))
+        for team in sorted(changes.teams):
+            self._wake_team(team)
+        nodes, self._improved = self._improved, {}
+        for node_id in nodes:
+            self._wake_by_node(node_id)
+        if nodes:
+            self._wake_by_room(now)
+
+    def _wake_team(self, team: str) -> None:
+        used = (self.state.used((team,)), self.state.used((team,), later=True))
+        before = self._used.get(team)
+        self._used[team] = used
+        if before is None or used < before or used[1] < before[1]:
+            for bucket in self.blocked.of_team(team, _BY_TEAM):
+                self._search_anew(bucket)
+        guarantee = round(self.state.team(team).guarantee * UNITS_PER_GPU)
+        if guarantee and before != used:
+            for bucket in self.blocked.of_team(team, frozenset({Reason.NO_ROOM})):
+                self._search_anew(bucket)
+            if used[1] > guarantee:
+                for bucket in self.blocked.takers():
+                    self._search_anew(bucket)
+
+    def _wake_by_node(self, node_id: str) -> None:
+        reach = self.reaches.get(node_id)
+        if reach is None:
+            return
+        for bucket in self.blocked.reached(reach):
+            if bucket.hints is not None:
+                bucket.hints.add(node_id)
+            self.judge_again(bucket)
+
+    def _wake_by_room(self, now: float) -> None:
+        for shape in self.blocked.shapes():
+            first = self.blocked.following(shape, None)
+            if first is not None and self.has_room(shape):
+                wave = self._waves[shape] = Wave(shape=shape)
+                self._push(wave, first[0])
+        if not self.policy.move_holds:
+            return
+        for run_id in self.holds.values():
+            run = self.state.runs[run_id]
+            job = self.state.jobs[run.job_id]
+            if run.after and self.has_room(job.shape):
+                self._push(run_id, self.order_of_job(job, now))
+
+    def _search_anew(self, bucket: Bucket) -> None:
+        bucket.hints = None
+        self.judge_again(bucket)
 
     def order_of_job(self, job: Job, now: float) -> tuple[float, ...]:
         """The place in the queue that the job has, or would have, as a key."""
@@ -287,11 +459,6 @@ class Index:
         if self.policy.order is not Order.FAIR or capped:
             return (-q, 0, 0.0, 0.0, job.submitted_at, job.order)
         return (-q, 1, *quota.fair_share_key(self.state, job.team), job.submitted_at, job.order)
-
-    def _concerns(self, bucket: Bucket, changes: Changes) -> bool:
-        if changes.everything or changes.nodes or changes.groups:
-            return True
-        return bucket.blocked is not None and bucket.blocked.reason in _BY_TEAM
 
     def _ring(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -306,41 +473,6 @@ class Index:
             elif what == "hold":
                 self.unsettled.add(name)
 
-    def _push(self, item: Bucket | str, key: tuple[float, ...]) -> None:
+    def _push(self, item: Bucket | Wave | str, key: Key) -> None:
         self._pushes += 1
         heapq.heappush(self._ready, (key, self._pushes, item))
-
-
-class FreeNodes:
-    """Nodes ordered by how many cards they have free for one kind of request."""
-
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self._order: list[tuple[int, str]] = []
-        self._count: dict[str, int] = {}
-
-    def update(self, node_id: str, cards: int) -> None:
-        """Note how many cards a node has free; 0 takes it out."""
-        old = self._count.get(node_id, 0)
-        if old == cards:
-            return
-        if old:
-            del self._order[bisect_left(self._order, (old, node_id))]
-            del self._count[node_id]
-        if cards:
-            insort(self._order, (cards, node_id))
-            self._count[node_id] = cards
-
-    def at_least(self, cards: int, *, fullest_first: bool) -> Iterator[str]:
-        """Node ids with at least so many cards, fewest (else most) first, then by id."""
-        start = bisect_left(self._order, (cards, ""))
-        if fullest_first:
-            for place in range(start, len(self._order)):
-                yield self._order[place][1]
-            return
-        end = len(self._order)
-        while end > start:
-            first = bisect_left(self._order, (self._order[end - 1][0], ""))
-            for place in range(max(first, start), end):
-                yield self._order[place][1]
-            end = first

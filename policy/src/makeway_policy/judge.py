@@ -45,12 +45,13 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if job.no_victims_until > now:
         return over or backing_off(job, now)
     preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
-    if not closed and (preemptor.by_priority or preemptor.by_reclaim):
+    takes = preemptor.by_priority or preemptor.by_reclaim
+    if takes and not closed:
         question = victims.Question(state=index.state, policy=index.policy, now=now, preemptor=preemptor)
-        plan = victims.best_plan(question, index.nodes_for_victims(job))
+        plan = victims.best_plan(question, index.hosts_for(job, now, over=over is not None))
         if plan is not None:
             return plan
-    if over is None and keeper is not None and place_free(index, job) is not None:
+    if over is None and keeper is not None and (takes or place_free(index, job) is not None):
         return reservation.refusal_for(index.state, keeper, now)
     return over or no_room(job, preemptor)
 

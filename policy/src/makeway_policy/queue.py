@@ -19,13 +19,17 @@ Entry = tuple[int, float, int, str]
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Identical waiting jobs, first in queue order first. `blocked` is why the first does not start; None: to judge."""
+    """Identical waiting jobs, first in queue order first. `blocked` is why the first does not start; None: to judge.
+
+    `hints` are the only nodes worth searching for victims since the last search found none (None: search all).
+    """
 
     key: tuple[object, ...]
     team: str
     entries: list[Entry] = field(default_factory=list)
     blocked: Refusal | None = None
     capped: bool = False
+    hints: set[str] | None = None
 
     @property
     def head(self) -> str:

@@ -56,6 +56,24 @@ class NodeRoom:
     leaving: tuple[str, ...]
 
 
+def grew(old: NodeRoom, new: NodeRoom) -> bool:
+    """Whether there is more room of any kind than before."""
+    if len(new.cards) != len(old.cards) or (new.cpus_now, new.cpus_later) > (old.cpus_now, old.cpus_later):
+        return True
+    if new.memory_now > old.memory_now or new.memory_later > old.memory_later:
+        return True
+    return any(
+        after is not before
+        and (
+            after.vram_now > before.vram_now
+            or after.slots_now > before.slots_now
+            or after.vram_later > before.vram_later
+            or after.slots_later > before.slots_later
+        )
+        for before, after in zip(old.cards, new.cards, strict=True)
+    )
+
+
 def takes_placements(node: Node) -> bool:
     """Whether anything new may be placed on the node."""
     return node.health is NodeHealth.READY and not node.cordoned

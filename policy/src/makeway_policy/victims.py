@@ -20,9 +20,13 @@ from dataclasses import dataclass, replace
 from makeway_policy import placement, protection, quota
 from makeway_policy.model import Group, Job, Member, NodeHealth, Run
 from makeway_policy.priority import class_of, may_take_victims, outranks, preemption_value
+from makeway_policy.reach import Host
 from makeway_policy.rooms import NodeRoom, node_room
 from makeway_policy.rules import Policy, VictimOrder
 from makeway_policy.state import PoolState, is_leaving
+
+_NEAR = 32
+"""So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,23 +92,42 @@ def preemptor_of(state: PoolState, policy: Policy, job: Job, now: float) -> Pree
     )
 
 
-def best_plan(question: Question, node_ids: Iterable[str]) -> Plan | None:
-    """The best set over the given nodes; None if no legal set makes the job fit."""
+def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
+    """The best set over the given nodes, most promising first; None if no legal set makes the job fit."""
     preemptor = question.preemptor
     if not (preemptor.by_priority or preemptor.by_reclaim):
         return None
     if preemptor.job.shape.members > 1:
-        return _gang_plan(question, tuple(node_ids))
-    plans = [plan for node_id in node_ids if (plan := _node_plan(question, node_id)) is not None]
-    with_victims = [plan for plan in plans if plan.victims]
-    waiting = [plan for plan in plans if not plan.victims]
-    best = min(with_victims, key=lambda plan: plan.key, default=None)
-    soonest = min(waiting, key=lambda plan: (_leaves_by(question, plan.after), plan.key), default=None)
+        return _gang_plan(question, tuple(hosts))
+    best: Plan | None = None
+    soonest: Plan | None = None
+    for host in hosts:
+        if best is not None and _cannot_beat(question, host, best):
+            break
+        plan = _node_plan(question, host.node_id)
+        if plan is None:
+            continue
+        if plan.victims:
+            best = plan if best is None or plan.key < best.key else best
+        elif soonest is None or _when(question, plan) < _when(question, soonest):
+            soonest = plan
     if best is None or soonest is None:
         # Without victims to take, what drains without a holder is kept for the first that may preempt.
         return best or soonest
     in_time = _leaves_by(question, soonest.after) <= question.now + best.longest_grace_seconds
     return soonest if in_time else best
+
+
+def _when(question: Question, plan: Plan) -> tuple[object, ...]:
+    return (_leaves_by(question, plan.after), plan.key)
+
+
+def _cannot_beat(question: Question, host: Host, best: Plan) -> bool:
+    """Whether neither this node nor any after it can have a set that compares better."""
+    breaches, highest, cost = best.key[:3]
+    if question.policy.victims is not VictimOrder.PRIORITY_FIRST or breaches:
+        return False
+    return (host.v, host.cost) > (highest, cost)
 
 
 def candidate_of(question: Question, run: Run) -> Candidate | None:
@@ -365,26 +388,41 @@ def _node_key(members: Sequence[Member]) -> tuple[str, ...]:
     return tuple(member.node_id for member in members)
 
 
-def _gang_plan(question: Question, node_ids: tuple[str, ...]) -> Plan | None:
+def _gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
     """Member by member to the node whose set compares best, then nobody who is not needed over all."""
     shape = question.preemptor.job.shape
-    patience = question.now + max((each.grace_seconds for each in _candidates_on(question, node_ids)), default=0.0)
+    near = tuple(host.node_id for host in hosts[:_NEAR])
+    patience = question.now + max((each.grace_seconds for each in _candidates_on(question, near)), default=0.0)
     taken: list[Candidate] = []
     nodes: tuple[str, ...] = ()
     for _ in range(shape.members):
-        options = [
-            option
-            for node_id in node_ids
-            if not (shape.distinct_nodes and node_id in nodes)
-            and (option := _extend(question, (*nodes, node_id), taken, patience)) is not None
-        ]
-        best = min(options, key=lambda option: option[0].key, default=None)
+        best = _best_extension(question, hosts, (nodes, taken), patience)
         if best is None:
             return None
-        taken = list(best[1])
-        nodes = best[0].nodes
+        nodes, taken = best[0].nodes, best[1]
     plan = _spare(question, nodes, taken, patience)
     return plan if plan is not None and plan.victims else None
+
+
+def _best_extension(
+    question: Question, hosts: Sequence[Host], so_far: tuple[tuple[str, ...], list[Candidate]], patience: float
+) -> tuple[Plan, list[Candidate]] | None:
+    nodes, taken = so_far
+    highest = float(max((each.run.v for each in taken), default=-1))
+    best: tuple[Plan, list[Candidate]] | None = None
+    for host in hosts:
+        if best is not None and _cannot_beat(question, replace(host, v=max(host.v, highest)), best[0]):
+            break
+        if question.preemptor.job.shape.distinct_nodes and host.node_id in nodes:
+            continue
+        option = _extend(question, (*nodes, host.node_id), taken, patience)
+        if option is None:
+            continue
+        if best is None or option[0].key < best[0].key:
+            best = option
+        if len(option[1]) == len(taken):
+            break
+    return best
 
 
 def _extend(
