@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import servers
 from makeway.local.cluster import ClusterFolder, Wishes
 from makeway.local.errors import LocalClusterError
 from makeway.local.leftovers import processes_of
 from makeway.local.lifecycle import Start, Up, bring_up, look, take_down
+from makeway.local.postgres import EmbeddedPostgres
 from makeway.local.processes import ProcessIdentity, identify, is_alive
+from makeway.local.servers import ServerProcess
 from makeway.local.state_file import ChildState, ClusterState, Phase
 
 SUPERVISOR = Path(__file__).with_name("stand_in_supervisor.py")
@@ -183,6 +186,32 @@ def test_a_database_that_cannot_be_prepared_is_said_and_leaves_nothing(
     with pytest.raises(LocalClusterError, match="preparation of the database"):
         up(root)
     assert look(root) is None
+
+
+def test_servers_that_are_named_are_used_and_left_alone(
+    root: Path, own_postgres: ServerProcess, kafka_server: servers.KafkaAddress
+) -> None:
+    assert isinstance(own_postgres.server, EmbeddedPostgres)
+    dsn = own_postgres.server.dsn()
+    kafka = f"{kafka_server.username}:{kafka_server.password}@{kafka_server.bootstrap}"
+    state = up(root, Wishes(simulate="1xA100-80GB", postgres_dsn=dsn, kafka=kafka)).state
+    assert not {"postgres", "kafka"} & set(state.children)
+    environment = Path(f"/proc/{process_of(state, 'admission').pid}/environ").read_text()
+    assert f"MAKEWAY_KAFKA_BOOTSTRAP={kafka_server.bootstrap}\0" in environment
+    assert f"MAKEWAY_KAFKA_PASSWORD={kafka_server.password}\0" in environment
+    assert "MAKEWAY_POSTGRES_DSN=postgresql://makeway_admission:" in environment
+    take_down(root, grace_seconds=1)
+    assert own_postgres.server.is_ready()
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "precious").touch()
+    with pytest.raises(LocalClusterError, match="precious"):
+        up(tmp_path)
+    assert not take_down(tmp_path, grace_seconds=0, wipe=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["precious"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_several_nodes_cannot_share_real_gpus(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def up(
     )
     try:
         done = bring_up(root, wishes, kafka_home=kafka_home, report=say)
-    except LocalClusterError as error:
+    except (LocalClusterError, OSError) as error:
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
     if output is OutputFormat.JSON:
@@ -96,7 +96,7 @@ def down(
     root = state_folder(state_dir)
     try:
         ran = take_down(root, grace_seconds=grace, wipe=wipe)
-    except LocalClusterError as error:
+    except (LocalClusterError, OSError) as error:
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
     say(("stopped" if ran else "nothing ran") + (f"; {root} was removed" if wipe else f"; data kept in {root}"))

@@ -4,8 +4,9 @@ The rules, in order:
 
 1. `prepare` runs in a thread before every start; the process is forked from the main thread, since the kernel's death
    signal is tied to the thread that forked.
-2. It is healthy once its probe says so. One that is not after `start_seconds`, or that answers nothing for
-   `silent_seconds`, is killed.
+2. It is healthy once its probe says so. One that answers nothing for `start_seconds` after its start, or for
+   `silent_seconds` later, is killed. One that answers that it is not well is left alone: what it waits for may be down,
+   and a service that only a new process can heal ends itself.
 3. Whatever ends by itself is started again: after 0.2 s, doubling to 10 s; 30 s of health reset the delay.
 4. `stop` sends the stop signal, waits, and kills.
 """
@@ -24,7 +25,7 @@ from makeway.local.errors import LocalClusterError
 from makeway.local.processes import Launch, identify, launch
 from makeway.local.state_file import ChildState, ChildStatus
 
-__all__ = ["Child", "ChildPlan", "Pace", "delay_after", "has_ended", "how_it_ended"]
+__all__ = ["Child", "ChildPlan", "Pace", "Trouble", "delay_after", "has_ended", "how_it_ended"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +44,20 @@ class Pace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """Why a process is not well; `silent` when it gave no answer at all."""
+
+    sentence: str
+    silent: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ChildPlan:
-    """What a child is. `probe` returns None when it is well, else a sentence; it must answer within seconds."""
+    """What a child is. `probe` returns None when it is well; it must return within seconds."""
 
     name: str
     launch: Callable[[], Launch]
-    probe: Callable[[], Awaitable[str | None]]
+    probe: Callable[[], Awaitable[Trouble | None]]
     prepare: Callable[[], None] = lambda: None
     pace: Pace = field(default_factory=Pace)
 
@@ -133,24 +142,25 @@ class Child:
         if self._process is None:
             raise RuntimeError("nothing to watch")
         pace = self.plan.pace
-        last_well = time.monotonic()
+        last_answer = time.monotonic()
         while True:
             healthy = self.status.state is ChildState.HEALTHY
             if await self._ended(pace.probe_healthy_seconds if healthy else pace.probe_starting_seconds):
                 return how_it_ended(self._process.returncode)
             trouble = await self.plan.probe()
             now = time.monotonic()
+            if trouble is None or not trouble.silent:
+                last_answer = now
             if trouble is None:
-                last_well = now
                 self._is_well(now)
                 continue
             if healthy:
-                self._say(ChildState.UNHEALTHY, trouble)
+                self._say(ChildState.UNHEALTHY, trouble.sentence)
             limit = pace.start_seconds if self._healthy_at is None else pace.silent_seconds
-            if now - last_well > limit:
+            if now - last_answer > limit:
                 self._process.kill()
                 await self._ended(10.0)
-                return f"was not well for {limit:g} s ({trouble}) and was killed"
+                return f"gave no answer for {limit:g} s ({trouble.sentence}) and was killed"
 
     def _is_well(self, now: float) -> None:
         if self._healthy_at is None:

@@ -22,6 +22,7 @@ __all__ = ["Foundation", "free_settings"]
 _DATABASE = "makeway"
 _KAFKA_USER = "makeway"
 _PROVISION_SECONDS = 120.0
+_RECOVERY_SECONDS = 600.0  # after a power cut a server may have much to read before it answers
 
 
 def free_settings(folder: ClusterFolder, settings: ClusterSettings) -> ClusterSettings:
@@ -153,4 +154,5 @@ class Foundation:
 
 
 def _plan_of(name: str, server: Server, pace: Pace) -> ChildPlan:
+    pace = replace(pace, start_seconds=_RECOVERY_SECONDS)
     return ChildPlan(name=name, launch=server.launch, probe=server_probe(server), prepare=server.prepare, pace=pace)

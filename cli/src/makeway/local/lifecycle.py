@@ -74,7 +74,7 @@ def bring_up(
     Raises LocalClusterError when it cannot be started, or is not ready in time: what runs then stays, to be looked at.
     """
     start = start or Start()
-    folder = ClusterFolder(root=private_folder(root.absolute()))
+    folder = _own_folder(root.absolute())
     with (folder.root / "up.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two at once: the second finds the cluster of the first
         running = look(root)
@@ -89,6 +89,17 @@ def bring_up(
         state = _start_supervisor(folder, start)
         settings = load_settings(folder)  # with the ports that were free
     return Up(already=False, state=state, settings=settings, gpus=_gpus(settings, present))
+
+
+def _own_folder(root: Path) -> ClusterFolder:
+    """The state folder, made private; one that holds anything but a cluster is refused, not taken over."""
+    if root.is_dir():
+        strange = sorted(entry.name for entry in root.iterdir() if entry.name not in CLUSTER_ENTRIES)
+        if strange and not ClusterFolder(root=root).settings_file.exists():
+            raise LocalClusterError(
+                f"{root} holds something else ({strange[0]}); name an empty or new folder as --state"
+            )
+    return ClusterFolder(root=private_folder(root))
 
 
 def _runs_on(folder: ClusterFolder) -> bool:

@@ -133,7 +133,8 @@ class EmbeddedPostgres:
         command = self._user.command(
             "initdb",
             *("--pgdata", str(fresh), "--username", SUPERUSER, "--pwfile", str(password_file)),
-            *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
+            *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"),
+            *("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),  # PostgreSQL's own, on every system
             *("--no-instructions", *(("--no-sync",) if self.settings.fast else ())),
         )
         try:
@@ -179,7 +180,7 @@ class EmbeddedPostgres:
         self._user.remove_data()
 
 
-_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
+_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 
 def _installation() -> Path:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from makeway.local.child import Trouble
 from makeway.local.servers import Server
 
 __all__ = ["server_probe", "service_probe"]
@@ -12,32 +13,36 @@ _TIMEOUT_SECONDS = 3.0
 _LONGEST_ANSWER_BYTES = 4096
 
 
-def server_probe(server: Server) -> Callable[[], Awaitable[str | None]]:
+def server_probe(server: Server) -> Callable[[], Awaitable[Trouble | None]]:
     """Asks an embedded server, in a thread since its probe may block."""
 
-    async def probe() -> str | None:
-        return None if await asyncio.to_thread(server.is_ready) else "does not answer yet"
+    async def probe() -> Trouble | None:
+        return None if await asyncio.to_thread(server.is_ready) else _silent("does not answer yet")
 
     return probe
 
 
-def service_probe(health_file: Path) -> Callable[[], Awaitable[str | None]]:
+def service_probe(health_file: Path) -> Callable[[], Awaitable[Trouble | None]]:
     """Asks `GET /healthz` on the port that the service wrote into its health file."""
 
-    async def probe() -> str | None:
+    async def probe() -> Trouble | None:
         try:
             port = int(health_file.read_text())
         except (OSError, ValueError):
-            return "has not said its health port yet"
+            return _silent("has not said its health port yet")
         try:
             status, body = await asyncio.wait_for(_get_health(port), _TIMEOUT_SECONDS)
         except TimeoutError:
-            return f"/healthz gave no answer for {_TIMEOUT_SECONDS:g} s"
+            return _silent(f"/healthz gave no answer for {_TIMEOUT_SECONDS:g} s")
         except (OSError, ValueError, EOFError) as error:
-            return f"/healthz cannot be asked: {error}"
-        return None if status == 200 else f"/healthz says {status}: {body}"
+            return _silent(f"/healthz cannot be asked: {error}")
+        return None if status == 200 else Trouble(sentence=f"/healthz says {status}: {body}", silent=False)
 
     return probe
+
+
+def _silent(sentence: str) -> Trouble:
+    return Trouble(sentence=sentence, silent=True)
 
 
 async def _get_health(port: int) -> tuple[int, str]:

@@ -142,7 +142,10 @@ class Supervisor:
 
     def _change(self, state: ClusterState) -> None:
         self._state = state
-        write_state(self._folder, state)
+        try:
+            write_state(self._folder, state)
+        except OSError as error:  # a full disk must not end the watch over the processes
+            _log.error("the state could not be written: %s", error)
 
     async def _housekeeping(self) -> None:
         while True:
