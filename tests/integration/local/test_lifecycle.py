@@ -65,8 +65,16 @@ def none_alive(processes: list[ProcessIdentity]) -> bool:
     return not any(is_alive(process) for process in processes)
 
 
-def test_up_says_what_runs_and_a_second_up_finds_it(root: Path) -> None:
-    first = up(root)
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Up]]:
+    """One cluster for the tests that leave it as they found it."""
+    folder = tmp_path_factory.mktemp("clusters") / "running"
+    yield folder, up(folder)
+    take_down(folder, grace_seconds=0.5, wipe=True)
+
+
+def test_up_says_what_runs_and_a_second_up_finds_it(running: tuple[Path, Up]) -> None:
+    root, first = running
     second = up(root)
     assert not first.already
     assert second.already
@@ -80,6 +88,24 @@ def test_up_says_what_runs_and_a_second_up_finds_it(root: Path) -> None:
     for path in (context, ClusterFolder(root=root).secrets_file):
         assert path.stat().st_mode & 0o077 == 0
     assert root.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["admission", "executor-node-1", "postgres", "kafka"])
+def test_what_crashes_is_started_again_and_says_so(running: tuple[Path, Up], name: str) -> None:
+    root, _ = running
+    state = seen(root)
+    former = process_of(state, name)
+    os.kill(former.pid, signal.SIGKILL)
+
+    def is_back() -> bool:
+        child = seen(root).children[name]
+        return child.state is ChildState.HEALTHY and child.process not in (None, former)
+
+    wait_until(is_back, f"{name} is back")
+    child = seen(root).children[name]
+    assert child.restarts == 1
+    assert "SIGKILL" in child.reason
+    wait_until(lambda: seen(root).phase is Phase.READY, "ready again")
 
 
 def test_down_leaves_no_process_and_keeps_the_data_and_up_goes_on(root: Path) -> None:
@@ -105,23 +131,6 @@ def test_down_with_wipe_removes_the_folder_but_no_file_of_another(root: Path) ->
     assert [entry.name for entry in root.iterdir()] == ["mine.txt"]
     (root / "mine.txt").unlink()
     assert not take_down(root, grace_seconds=1, wipe=True)
-
-
-@pytest.mark.parametrize("name", ["admission", "executor-node-1", "postgres", "kafka"])
-def test_what_crashes_is_started_again_and_says_so(root: Path, name: str) -> None:
-    state = up(root).state
-    former = process_of(state, name)
-    os.kill(former.pid, signal.SIGKILL)
-
-    def is_back() -> bool:
-        child = seen(root).children[name]
-        return child.state is ChildState.HEALTHY and child.process not in (None, former)
-
-    wait_until(is_back, f"{name} is back")
-    child = seen(root).children[name]
-    assert child.restarts == 1
-    assert "SIGKILL" in child.reason
-    wait_until(lambda: seen(root).phase is Phase.READY, "ready again")
 
 
 def test_a_service_that_fails_once_at_its_start_is_tried_again(root: Path, tmp_path: Path) -> None:
