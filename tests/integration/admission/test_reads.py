@@ -1,0 +1,258 @@
+"""What can be seen: lists with filters and pages, references, reasons, nodes, GPUs, figures, teams, preemptions."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from admission_harness import ADMIN, Admission
+
+
+async def _listed(admission: Admission, **filters: Any) -> list[str]:
+    return [each["job_id"] for each in (await admission.get("/v1/jobs", **filters))["jobs"]]
+
+
+async def test_a_list_is_paged_newest_first_and_every_job_comes_once(lone_admission: Admission) -> None:
+    jobs = [await lone_admission.submitted() for _ in range(7)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await lone_admission.get("/v1/jobs", limit=3, **cursor)
+        seen += [each["job_id"] for each in page["jobs"]]
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+        jobs_later = await lone_admission.submitted()
+        assert jobs_later not in seen
+    assert seen == jobs[::-1]
+
+
+async def test_a_list_is_filtered_by_each_of_its_filters(lone_admission: Admission) -> None:
+    wanted = await lone_admission.submitted(
+        team="team-a", name="it", labels={"env": "prod", "x": "1"}, **{"class": "low"}
+    )
+    other = await lone_admission.submitted(labels={"env": "test"})
+    await lone_admission.set_state(wanted, "RUNNING", run_number=1)
+    await lone_admission.add_run(wanted, 1, node="n7")
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    for filters in (
+        {"team": "team-a"},
+        {"name": "it"},
+        {"class": "low"},
+        {"state": "RUNNING"},
+        {"label": "env=prod"},
+        {"label": ["env=prod", "x=1"]},
+        {"node": "n7"},
+    ):
+        assert await _listed(lone_admission, **filters) == [wanted], filters
+    assert await _listed(lone_admission, state=["RUNNING", "QUEUED"]) == [other, wanted]
+    assert await _listed(lone_admission, label=["env=prod", "x=2"]) == []
+    assert await _listed(lone_admission, since=later) == []
+    (shown,) = (await lone_admission.get("/v1/jobs", name="it"))["jobs"]
+    assert (shown["node"], shown["labels"], shown["priority"]) == ("n7", {"env": "prod", "x": "1"}, 200)
+
+
+async def test_jobs_that_ended_long_ago_are_listed_on_request(lone_admission: Admission) -> None:
+    old, recent = await lone_admission.submitted(), await lone_admission.submitted()
+    await lone_admission.set_state(old, "SUCCEEDED")
+    await lone_admission.set_state(recent, "FAILED")
+    await lone_admission.database.execute(
+        "UPDATE job_states SET ended_at = now() - interval '2 days' WHERE job_id = $1", old
+    )
+    assert await _listed(lone_admission) == [recent]
+    assert await _listed(lone_admission, all=True) == [recent, old]
+    assert await _listed(lone_admission, state="SUCCEEDED") == [old]
+
+
+async def test_a_filter_that_makes_no_sense_is_named(lone_admission: Admission) -> None:
+    for name, value in (
+        ("state", "DONE"),
+        ("label", "novalue"),
+        ("since", "yesterday"),
+        ("since", "2026-01-01T00:00:00"),
+        ("cursor", "abc"),
+        ("limit", "0"),
+        ("limit", "100000"),
+    ):
+        answer = await lone_admission.client.get("/v1/jobs", params={name: value})
+        assert answer.status_code == 422, name
+        assert answer.json()["fields"][0]["field"].startswith(name)
+
+
+async def test_a_job_is_shown_with_its_specification_and_runs(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(gpus=2, env={"A": "b"}, preemption={"grace": "5s"})
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    run = await lone_admission.add_run(job, 1)
+    shown = await lone_admission.get(f"/v1/jobs/{job}")
+    assert (shown["spec"]["gpus"], shown["spec"]["env"], shown["spec"]["preemption"]["grace"]) == (2, {"A": "b"}, 5.0)
+    assert [(each["run_id"], each["number"], each["state"]) for each in shown["runs"]] == [(run, 1, "RUNNING")]
+    assert (shown["class"], shown["team"], shown["submitted_by"], shown["state"]) == (
+        "normal",
+        "default",
+        "admin",
+        "RUNNING",
+    )
+
+
+async def test_a_reference_is_an_id_a_name_a_beginning_or_the_last(lone_admission: Admission) -> None:
+    first = await lone_admission.submitted(name="train")
+    second = await lone_admission.submitted(name="train")
+    for ref, job in ((first, first), ("train", second), ("@last", second), (first[:8], first)):
+        assert (await lone_admission.get("/v1/resolve", ref=ref))["job_id"] == job
+    await lone_admission.token(role="submitter", label="other")
+    token = await lone_admission.token(role="submitter", label="ci")
+    assert (await lone_admission.client.get("/v1/resolve", params={"ref": "Train"})).status_code == 404
+    mine = (await lone_admission.submit(token=token)).json()["job_id"]
+    assert (await lone_admission.get("/v1/resolve", token=token, ref="@last"))["job_id"] == mine
+    assert (await lone_admission.get("/v1/resolve", token=ADMIN, ref="@last"))["job_id"] == second
+
+
+async def test_a_beginning_that_fits_two_jobs_is_ambiguous(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    twin = job[:11] + ("0" if job[11] != "0" else "1")
+    await lone_admission.database.execute(
+        "INSERT INTO jobs (job_id, pool_id, team_id, name, class_name, spec, submitted_by) "
+        "SELECT $2, pool_id, team_id, name, class_name, spec, submitted_by FROM jobs WHERE job_id = $1",
+        job,
+        twin,
+    )
+    answer = await lone_admission.client.get("/v1/resolve", params={"ref": job[:11]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "ambiguous")
+    for ref in ("", "%", "_", "zzzzzz~", "a" * 1000):
+        assert (await lone_admission.client.get("/v1/resolve", params={"ref": ref})).status_code == 404
+
+
+async def test_why_tells_the_reason_the_place_and_who_is_ahead(lone_admission: Admission) -> None:
+    low = await lone_admission.submitted(**{"class": "low"})
+    assert "not looked at it yet" in (await lone_admission.get(f"/v1/jobs/{low}/why"))["reason"]
+    high, normal = await lone_admission.submitted(**{"class": "high"}), await lone_admission.submitted()
+    theirs = await lone_admission.submitted(team="team-b", name="secret", **{"class": "urgent"})
+    for job in (low, high, normal, theirs):
+        await lone_admission.set_state(job, "QUEUED")
+    await lone_admission.database.execute(
+        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason, detail) "
+        "VALUES ($1, $2, 1, now(), 'wait', 'no_room', 'no GPU is free', '{\"free\": 0}')",
+        lone_admission.settings.pool,
+        low,
+    )
+    await lone_admission.database.execute("UPDATE job_states SET reason = 'no GPU is free' WHERE job_id = $1", low)
+    token = await lone_admission.token(role="viewer", team="default")
+    why = await lone_admission.get(f"/v1/jobs/{low}/why", token=token)
+    assert (why["queue_position"], why["queue_length"], why["reason"]) == (4, 4, "no GPU is free")
+    assert [(each["job_id"], each["queue_value"]) for each in why["ahead"]] == [
+        (theirs, 1000),
+        (high, 800),
+        (normal, 500),
+    ]
+    assert [each["name"] for each in why["ahead"]] == ["", high, normal]
+    assert why["detail"] == {"free": 0}
+
+
+async def _add_node(admission: Admission, node: str, gpus: int) -> None:
+    pool = admission.settings.pool
+    await admission.database.execute("INSERT INTO pools (pool_id, epoch, owner) VALUES ($1, 7, 'me')", pool)
+    await admission.database.execute(
+        "INSERT INTO nodes (node_id, pool_id, state, session, boot_id, simulated, cpus, memory_mib) "
+        "VALUES ($1, $2, 'READY', 's', 'b', true, 8, 1024)",
+        node,
+        pool,
+    )
+    for index in range(gpus):
+        await admission.database.execute(
+            "INSERT INTO gpus (gpu_id, node_id, gpu_index, type_name, capacity_mib) VALUES ($1, $2, $3, 'A100', 80000)",
+            f"GPU-{index}",
+            node,
+            index,
+        )
+
+
+async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out(lone_admission: Admission) -> None:
+    await _add_node(lone_admission, "n1", 4)
+    job = await lone_admission.submitted(team="team-a")
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    run = await lone_admission.add_run(job, 1)
+    await lone_admission.database.execute(
+        "INSERT INTO leases (run_id, gpu_id, state, vram_mib, slots) VALUES "
+        "($1, 'GPU-0', 'LIVE', 80000, 4), ($1, 'GPU-1', 'LIVE', 20000, 1)",
+        run,
+    )
+    await lone_admission.database.execute("UPDATE gpus SET condition = 'quarantined' WHERE gpu_id = 'GPU-3'")
+    await lone_admission.database.execute(
+        "INSERT INTO gpu_readings (gpu_id, node_id, sampled_at, utilisation_percent, vram_used_mib) "
+        "VALUES ('GPU-0', 'n1', now(), 50, 1000), ('GPU-1', 'n1', now() - interval '1 hour', 100, 9999)"
+    )
+    (node,) = await lone_admission.get("/v1/nodes")
+    assert (node["node_id"], node["gpus"], node["gpus_leased"], node["simulated"]) == ("n1", 4, 2, True)
+    gpus = await lone_admission.get("/v1/gpus", node="n1")
+    assert [each["state"] for each in gpus] == ["LEASED", "LEASED", "FREE", "QUARANTINED"]
+    assert (gpus[0]["jobs"], gpus[0]["leased_mib"], gpus[0]["utilisation_percent"]) == ([job], 80000, 50.0)
+    assert gpus[1]["utilisation_percent"] is None
+    assert await lone_admission.get("/v1/gpus", node="n2") == []
+    cluster = await lone_admission.get("/v1/cluster")
+    assert (cluster["nodes_ready"], cluster["gpus"], cluster["gpus_leased"]) == (1, 4, 2)
+    assert (cluster["scheduler"], cluster["epoch"], cluster["jobs"]) == ("me", 7, {"RUNNING": 1})
+    (figures,) = cluster["by_type"]
+    assert (figures["vram_mib"], figures["vram_leased_mib"], figures["vram_used_mib"]) == (320000, 100000, 1000)
+    assert (figures["utilisation_percent"], figures["unknown_readings"], figures["gpus_unusable"]) == (50.0, 3, 1)
+    teams = {each["team"]: each for each in await lone_admission.get("/v1/teams")}
+    assert (teams["team-a"]["gpus_used"], teams["team-a"]["jobs_running"]) == (1.25, 1)
+    assert (teams["default"]["gpus_used"], teams["default"]["jobs_waiting"]) == (0, 0)
+
+
+async def test_a_team_is_set_up_and_shown_with_its_limits(lone_admission: Admission) -> None:
+    body = {"limit": 8, "guarantee": 4, "weight": 2.5, "max_queued": 10, "allowances": {"urgent": 1}}
+    await lone_admission.set_team("team-a", **body)
+    shown = await lone_admission.get("/v1/teams/team-a")
+    assert {name: shown[name] for name in body} == body
+    assert (await lone_admission.client.get("/v1/teams/nosuch")).status_code == 404
+    for wrong, field in (
+        ({"limit": -1}, "limit"),
+        ({"limit": 1.5}, "limit"),
+        ({"limit": 2, "guarantee": 3}, "guarantee"),
+        ({"class_limits": {"nosuch": 1}}, "class_limits.nosuch"),
+        ({"class_limits": {"low": -1}}, "class_limits.low"),
+        ({"allowances": {"normal": 1}}, "allowances.normal"),
+        ({"weight": -1}, "weight"),
+        ({"limitt": 1}, "limitt"),
+    ):
+        answer = await lone_admission.client.put("/v1/teams/team-a", json=wrong)
+        assert answer.status_code == 422
+        assert [each["field"] for each in answer.json()["fields"]] == [field]
+    assert await lone_admission.get("/v1/teams/team-a") == shown
+    assert (await lone_admission.client.put("/v1/teams/Team%20A", json={})).status_code == 422
+
+
+async def test_preemptions_are_those_that_the_teams_jobs_were_part_of(lone_admission: Admission) -> None:
+    victim, preemptor = await lone_admission.submitted(team="team-a"), await lone_admission.submitted(team="team-b")
+    await lone_admission.database.execute(
+        "INSERT INTO preemptions (pool_id, preemptor_job, victim_job, victim_run, trigger, rule, victim_value, "
+        "decided_at) VALUES ($1, $2, $3, $4, 'arrival', 'priority', 500, now())",
+        lone_admission.settings.pool,
+        preemptor,
+        victim,
+        f"{victim}.1",
+    )
+    for team, count in (("team-a", 1), ("team-b", 1), ("team-c", 0)):
+        token = await lone_admission.token(role="viewer", team=team)
+        assert len(await lone_admission.get("/v1/preemptions", token=token)) == count
+    (record,) = await lone_admission.get("/v1/preemptions", job=victim)
+    assert (record["preemptor_job"], record["victim_job"], record["trigger"]) == (preemptor, victim, "arrival")
+    assert await lone_admission.get("/v1/preemptions", job="000000000000") == []
+
+
+async def test_the_policy_in_force_is_shown_whole(lone_admission: Admission) -> None:
+    policy = await lone_admission.get("/v1/policy")
+    assert (policy["name"], policy["delta"], policy["classes"]["urgent"]["value"]) == ("default", 10, 1000)
+    assert policy["classes"]["normal"]["mode"] == "checkpoint"
+
+
+async def test_every_answer_carries_the_headers_that_browsers_need(lone_admission: Admission) -> None:
+    for path in ("/healthz", "/v1/jobs", "/nosuch"):
+        headers = (await lone_admission.client.get(path)).headers
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "server" not in headers
+
+
+async def test_an_unknown_path_or_method_is_a_problem_too(lone_admission: Admission) -> None:
+    for method, path, status in (("GET", "/nosuch", 404), ("PATCH", "/v1/jobs", 405), ("POST", "/v1/nodes", 405)):
+        answer = await lone_admission.client.request(method, path)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
