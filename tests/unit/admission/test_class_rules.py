@@ -1,0 +1,84 @@
+"""What the policy's classes allow a job to ask for."""
+
+from typing import Any
+
+import pytest
+from makeway_admission.class_rules import ClassRights, find_class, rights_of
+from makeway_policy.rules import JobClass, Policy
+from makeway_schemas.api import FieldProblem
+from makeway_schemas.job_spec import JobSpec
+
+POLICY = Policy()
+
+
+def rights(**fields: Any) -> ClassRights | FieldProblem:
+    return rights_of(JobSpec.model_validate({"command": ["true"], **fields}), POLICY)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [(None, "normal"), ("low", "low"), ("P0", "urgent"), ("P1", "high"), ("P2", "normal"), ("P3", "low")],
+)
+def test_a_class_is_found_by_name_and_alias(given: str | None, name: str) -> None:
+    found = find_class(given, POLICY)
+    assert found is not None
+    assert found.name == name
+
+
+def test_an_unknown_class_is_answered_with_the_nearest() -> None:
+    problem = rights(**{"class": "urgnt"})
+    assert isinstance(problem, FieldProblem)
+    assert problem.field == "class"
+    assert "did you mean urgent?" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("class_name", "lowest", "highest"),
+    [("urgent", 900, 1000), ("high", 700, 880), ("normal", 300, 680), ("low", 0, 280)],
+)
+def test_an_own_priority_lies_in_its_class_s_range(class_name: str, lowest: int, highest: int) -> None:
+    for priority in (lowest, highest):
+        assert isinstance(rights(priority=priority, **{"class": class_name}), ClassRights)
+    for priority in {max(0, lowest - 1), highest + 1} - {lowest}:
+        problem = rights(priority=priority, **{"class": class_name})
+        assert isinstance(problem, FieldProblem)
+        assert (problem.field, f"{lowest} to {highest}" in problem.message) == ("priority", True)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "longest"), [("urgent", "5m"), ("high", "5m"), ("normal", "30m"), ("low", "10m")]
+)
+def test_the_grace_is_within_its_class_s_maximum(class_name: str, longest: str) -> None:
+    assert isinstance(rights(preemption={"grace": longest}, **{"class": class_name}), ClassRights)
+    problem = rights(preemption={"grace": f"{longest}1s"}, **{"class": class_name})
+    assert isinstance(problem, FieldProblem)
+    assert (problem.field, longest in problem.message) == ("preemption.grace", True)
+
+
+def test_a_class_may_bound_the_time_limit() -> None:
+    policy = Policy(classes={"normal": JobClass(name="normal", time_limit_max_seconds=3600)})
+    spec = JobSpec.model_validate({"command": ["true"], "time_limit": "2h"})
+    problem = rights_of(spec, policy)
+    assert isinstance(problem, FieldProblem)
+    assert (problem.field, "1h" in problem.message) == ("time_limit", True)
+
+
+def test_what_needs_an_allowance_is_told() -> None:
+    for fields, needs in (
+        ({}, (False, False)),
+        ({"class": "urgent"}, (True, False)),
+        ({"class": "high"}, (True, False)),
+        ({"preemptible": False}, (False, True)),
+        ({"preemption": {"mode": "OFF"}}, (False, True)),
+        ({"class": "urgent", "preemption": {"mode": "OFF"}}, (True, False)),
+    ):
+        found = rights(**fields)
+        assert isinstance(found, ClassRights)
+        assert (found.class_needs_allowance, found.not_preemptible) == needs, fields
+
+
+def test_a_share_counts_no_whole_gpus_yet() -> None:
+    for fields, gpus in (({"gpus": 3}, 3), ({"gpus": 3, "vram_mib": 1024}, 0), ({"gpus": 0}, 0)):
+        found = rights(**fields)
+        assert isinstance(found, ClassRights)
+        assert found.whole_gpus == gpus
