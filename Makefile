@@ -25,6 +25,7 @@ check: setup ## the fast part: format, lint, types, import rules, generated file
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m makeway_schemas.generate --check
+	$(BIN)/python -m makeway_admission.generate --check
 	$(BIN)/pytest tests/unit
 
 test: check ## every check: the fast part, then property, integration and system tests on real servers

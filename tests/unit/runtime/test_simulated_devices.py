@@ -123,7 +123,7 @@ async def test_a_card_is_as_busy_as_its_processes(tmp_path: Path) -> None:
     second = (await cards.samples())[0]
     assert first.utilisation_percent is None
     assert second.utilisation_percent is not None
-    assert second.utilisation_percent > 10
+    assert second.utilisation_percent > 0
     assert second.vram_used_mib == 3
 
 
