@@ -52,6 +52,8 @@ class Index:
         self.blocked = Blocked()
         self._victim_nodes: dict[tuple[object, ...], VictimNodes] = {}
         self._improved: dict[str, None] = {}
+        self._reclaimers_moved = False
+        self._limited: dict[tuple[object, ...], Bucket] = {}
         self._waves: dict[Shape, Wave] = {}
         self._used: dict[str, tuple[int, int]] = {}
         self._hardware_version = -1
@@ -102,13 +104,16 @@ class Index:
     def block(self, bucket: Bucket, refusal: Refusal, now: float) -> None:
         """Keep a bucket out until something changes that concerns it."""
         bucket.blocked = refusal
-        bucket.hints = set() if refusal.reason is Reason.NO_ROOM else None
+        limited = refusal.reason is Reason.RESERVED_FOR_ANOTHER or "kept_for" in refusal.detail
+        bucket.hints = set() if refusal.reason is Reason.NO_ROOM and not limited else None
         key = self.order_of(bucket)
         self.reservers.block(bucket, key)
         job = self.state.jobs[bucket.head]
         limit = self.limit_of(job, now) if job.no_victims_until <= now else None
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
         self.blocked.add(bucket, key, job.shape, limit, overrides=overrides)
+        if limited:
+            self._limited[bucket.key] = bucket
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
         """How far the job may reach for victims; None if it may take none."""
@@ -365,7 +370,9 @@ class Index:
             headed = self._bucket_headed_by(job.job_id)
             bucket = self.queue.put(job, self.policy, now)
             if bucket is not None and headed is not None:
-                self.judge_again(headed)
+                self._search_anew(headed)
+            if bucket is not None and self._team_has_guarantee(job.team):
+                self._reclaimers_moved = True
             if bucket is not None and (bucket.blocked is None or bucket.head == job.job_id):
                 self.judge_again(bucket)
         if job.refusal is None:
@@ -382,9 +389,14 @@ class Index:
         bucket = self._bucket_headed_by(job_id)
         self.queue.remove(job_id)
         if bucket is not None:
-            self.judge_again(bucket)
+            self._search_anew(bucket)
+            if self._team_has_guarantee(bucket.team):
+                self._reclaimers_moved = True
         self.fresh.pop(job_id, None)
         self.set_timer("job", job_id, None)
+
+    def _team_has_guarantee(self, team: str) -> bool:
+        return self.state.team(team).guarantee > 0
 
     def _bucket_headed_by(self, job_id: str) -> Bucket | None:
         place = self.queue.place.get(job_id)
@@ -395,16 +407,18 @@ class Index:
         if changes.everything:
             for bucket in self.blocked.all():
                 self._search_anew(bucket)
-        if self.reservers.changed:
-            for bucket in self.blocked.with_reason(Reason.RESERVED_FOR_ANOTHER):
-                self._search_anew(bucket)
-            self.reservers.changed = False
+        for team in sorted(changes.teams):
+            self._wake_team(team)
+        if self._limited and (self.reservers.moved() or self._reclaimers_moved):
+            limited, self._limited = self._limited, {}
+            for bucket in limited.values():
+                if bucket.blocked is not None:
+                    self._search_anew(bucket)
+            self._reclaimers_moved = False
         if self._hardware_version != self.state.hardware_version:
             self._hardware_version = self.state.hardware_version
             for bucket in self.blocked.with_reason(Reason.NEVER_FITS):
                 self.judge_again(bucket)
-        for team in sorted(changes.teams):
-            self._wake_team(team)
         nodes, self._improved = self._improved, {}
         for node_id in nodes:
             self._wake_by_node(node_id)
@@ -420,6 +434,7 @@ class Index:
                 self._search_anew(bucket)
         guarantee = round(self.state.team(team).guarantee * UNITS_PER_GPU)
         if guarantee and before != used:
+            self._reclaimers_moved = True
             for bucket in self.blocked.of_team(team, frozenset({Reason.NO_ROOM})):
                 self._search_anew(bucket)
             if used[1] > guarantee:

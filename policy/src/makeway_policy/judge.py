@@ -4,8 +4,7 @@ Order of checks (the first that fails is the reason shown):
  1. what the registered nodes can never run
  2. what the team's limits can never take
  3. room without victims, beside what is reserved for others, within quota as it is now
- 4. the back-off after a hold or a start that failed
- 5. victims, if the class may take any, and within quota as it will be
+ 4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +12,14 @@ from dataclasses import dataclass, replace
 
 from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.index import Index
-from makeway_policy.model import Job, Member, Reason, Refusal
+from makeway_policy.model import Job, Member, Reason, Refusal, Shape
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, node_room
 from makeway_policy.rules import Strategy
+
+_RECLAIMERS = 8
+"""A borrower looks at the waiting jobs that could reclaim of so many shapes, first in queue order first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,18 +44,19 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     over = quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
     if placed is not None and over is None:
         return placed
-    if job.no_victims_until > now:
-        return over or backing_off(job, now)
     preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
-    takes = preemptor.by_priority or preemptor.by_reclaim
-    if takes and not closed:
+    backs_off = job.no_victims_until > now
+    if (preemptor.by_priority or preemptor.by_reclaim) and not backs_off and not closed:
         question = victims.Question(state=index.state, policy=index.policy, now=now, preemptor=preemptor)
         plan = victims.best_plan(question, index.hosts_for(job, now, over=over is not None))
         if plan is not None:
             return plan
-    if over is None and keeper is not None and (takes or place_free(index, job) is not None):
+    if over is not None:
+        return over
+    if keeper is not None and place_free(index, job) is not None:
         return reservation.refusal_for(index.state, keeper, now)
-    return over or no_room(job, preemptor)
+    detail = {} if keeper is None else {"kept_for": keeper.job_id}
+    return replace(backing_off(job, now) if backs_off else no_room(job, preemptor), detail=detail)
 
 
 def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
@@ -71,13 +74,17 @@ def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Rese
 
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
-    yield from index.reservers.against(job, index.order_of_job(job, now), now)
+    yield from index.reservers.against(job, index.order_of_job(job, now))
     units = quota.needed_units(job, None, index.state)
     if quota.within_guarantee(index.state, job, max(1, units)):
         return
+    shapes: set[Shape] = set()
     for waiting in index.reclaimers_of(job):
-        if reservation.competes(waiting.shape, job.shape, index.policy):
-            yield index.reservers.of(waiting, now)
+        if waiting.shape in shapes or not reservation.competes(waiting.shape, job.shape, index.policy):
+            continue
+        yield index.reservers.of(waiting)
+        shapes.add(waiting.shape)
+        if len(shapes) == _RECLAIMERS:
             return
 
 

@@ -52,15 +52,18 @@ class ExpectedStarts:
                 self._learn(node_id, _card_times(state, policy, room, self.shape))
         self.stale.clear()
 
-    def earliest(self, job: Job, rooms: dict[str, NodeRoom], now: float) -> tuple[float, frozenset[str]] | None:
-        """(start, GPUs) of the earliest whole placement for the job; None where no start can be given."""
+    def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
+        """(start, GPUs) of the earliest whole placement for the job; None where no start can be given.
+
+        A start that is past means that something has outlived its limit and is expected to be gone any moment.
+        """
         slots: list[tuple[float, str, int]] = []
         for start, node_id in self._order:
             if len(slots) >= job.shape.members and start > sorted(slots)[job.shape.members - 1][0]:
                 break
             if placement.node_allows(rooms[node_id].node, job):
                 slots.extend(self._member_slots(node_id))
-        chosen = sorted((max(now, at), node_id, number) for at, node_id, number in slots)[: job.shape.members]
+        chosen = sorted(slots)[: job.shape.members]
         if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
             return None
         size = self.shape.gpus
@@ -118,7 +121,9 @@ def refusal_for(state: PoolState, held: Reservation, now: float) -> Refusal:
     if held.start is None:
         sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
     else:
-        sentence = f"what is free is kept for job {name}, which is expected to start in {held.start - now:.0f} s"
+        sentence = (
+            f"what is free is kept for job {name}, which is expected to start in {max(0.0, held.start - now):.0f} s"
+        )
     return Refusal(reason=Reason.RESERVED_FOR_ANOTHER, sentence=sentence, detail={"job": name})
 
 

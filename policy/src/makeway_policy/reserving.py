@@ -26,7 +26,7 @@ class Reservers:
         self._place: dict[tuple[object, ...], tuple[tuple[float, ...], str]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
         self._first: list[tuple[tuple[float, ...], str]] | None = None
-        self.changed = False
+        self._seen: list[tuple[tuple[float, ...], Reservation]] = []
 
     def block(self, bucket: Bucket, key: tuple[float, ...]) -> None:
         """A bucket was refused: its first job reserves if it lacks only GPUs."""
@@ -43,23 +43,28 @@ class Reservers:
         if entry is not None:
             del self._waiting[bisect_left(self._waiting, entry)]
             self._first = None
-            self.changed = True
+
+    def moved(self) -> bool:
+        """Whether other jobs reserve than when this was last asked, or are expected to start elsewhere or otherwise."""
+        seen = self._seen
+        self._seen = [(key, self.of(self._state.jobs[job_id])) for key, job_id in self._reservers()]
+        return seen != self._seen
 
     def node_changed(self, node_id: str) -> None:
         """Something on a node has changed: expected starts there are computed anew when asked for."""
         for starts in self._starts.values():
             starts.stale.add(node_id)
 
-    def against(self, job: Job, key: tuple[float, ...], now: float) -> Iterator[Reservation]:
+    def against(self, job: Job, key: tuple[float, ...]) -> Iterator[Reservation]:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
         for their_key, job_id in self._reservers():
             if their_key >= key:
                 return
             reserver = self._state.jobs[job_id]
             if job_id != job.job_id and reservation.competes(reserver.shape, job.shape, self._policy):
-                yield self.of(reserver, now)
+                yield self.of(reserver)
 
-    def of(self, job: Job, now: float) -> Reservation:
+    def of(self, job: Job) -> Reservation:
         """What the job is expected to get, and when."""
         starts = self._starts.pop(job.shape, None)
         if starts is None:
@@ -69,7 +74,7 @@ class Reservers:
         while len(self._starts) > _SHAPES_KEPT:
             del self._starts[next(iter(self._starts))]
         starts.refresh(self._state, self._policy, self._rooms)
-        found = starts.earliest(job, self._rooms, now)
+        found = starts.earliest(job, self._rooms)
         if found is None:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         return Reservation(job_id=job.job_id, start=found[0], gpus=found[1])
