@@ -11,7 +11,7 @@ import struct
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +55,7 @@ class KafkaSettings:
     port: int
     controller_port: int
     username: str
-    password: str
+    password: str = field(repr=False)
 
     @property
     def bootstrap(self) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from makeway.local.private_files import RUNTIME_FOLDER_PREFIX
 from makeway.local.processes import ProcessIdentity, end, identify, is_alive, wait_for_end
 
 __all__ = ["SHIM_NAME", "end_all", "processes_of"]
@@ -19,7 +20,12 @@ SHIM_NAME = "makeway-shim"
 
 
 def processes_of(runtime_folder: Path, nodes_folder: Path) -> list[ProcessIdentity]:
-    """Live processes of the cluster other than its servers, ourselves left out."""
+    """Live processes of the cluster other than its servers, ourselves left out.
+
+    Raises ValueError for a folder that is no runtime folder: a short path would be found in everybody's environment.
+    """
+    if not runtime_folder.is_absolute() or not runtime_folder.name.startswith(RUNTIME_FOLDER_PREFIX):
+        raise ValueError(f"{runtime_folder} is no runtime folder of a cluster")
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():

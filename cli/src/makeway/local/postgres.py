@@ -7,7 +7,7 @@ Life: `prepare` (initdb once, clear what a power cut left, write the settings), 
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -66,7 +66,7 @@ class PostgresSettings:
     data_folder: Path
     socket_folder: Path
     log_path: Path
-    password: str
+    password: str = field(repr=False)
     fast: bool = False
 
 

@@ -5,10 +5,13 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["SOCKET_PATH_LIMIT_BYTES", "make_runtime_folder", "private_folder", "write_private"]
+__all__ = ["RUNTIME_FOLDER_PREFIX", "SOCKET_PATH_LIMIT_BYTES", "make_runtime_folder", "private_folder", "write_private"]
 
 SOCKET_PATH_LIMIT_BYTES = 107
 """The kernel's limit for the path of a Unix socket (sun_path less its final zero)."""
+
+RUNTIME_FOLDER_PREFIX = "makeway-"
+"""How the name of a runtime folder begins; the rest is random."""
 
 _RUNTIME_FOLDER_LIMIT_BYTES = 48
 """What a runtime folder may use of it: node and run ids must fit below."""
@@ -42,7 +45,7 @@ def make_runtime_folder() -> Path:
         if not parent or len(os.fsencode(parent)) + len("/makeway-12345678") > _RUNTIME_FOLDER_LIMIT_BYTES:
             continue
         try:
-            return Path(tempfile.mkdtemp(prefix="makeway-", dir=parent))
+            return Path(tempfile.mkdtemp(prefix=RUNTIME_FOLDER_PREFIX, dir=parent))
         except OSError:
             continue
     raise OSError("no folder for sockets: neither XDG_RUNTIME_DIR nor TMPDIR nor /tmp can be written")

@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Launch", "ProcessIdentity", "end", "identify", "is_alive", "launch", "processes_in", "wait_for_end"]
@@ -36,7 +36,7 @@ class Launch:
     """
 
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     working_dir: Path
     log_path: Path
     stop_signal: signal.Signals = signal.SIGTERM

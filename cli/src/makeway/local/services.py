@@ -18,7 +18,7 @@ grace stands in RUNTIME_DIR/drain.json, `{"grace_seconds": 10.0}`.
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -40,12 +40,12 @@ class Addresses:
     user's own.
     """
 
-    postgres_dsn: str
+    postgres_dsn: str = field(repr=False)
     kafka_bootstrap: str
     kafka_username: str | None
-    kafka_password: str | None
+    kafka_password: str | None = field(repr=False)
     runtime_folder: Path
-    inherited: Mapping[str, str]
+    inherited: Mapping[str, str] = field(repr=False)
 
 
 class StopOrder(IntEnum):
@@ -66,7 +66,7 @@ class ServiceSpec:
     name: str
     order: StopOrder
     command: tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
     log_path: Path
     health_file: Path
 
