@@ -9,7 +9,7 @@ import typer
 from makeway.commands.options import Output, State
 from makeway.context import state_folder
 from makeway.exit_codes import ExitCode
-from makeway.local.cluster import Wishes
+from makeway.local.cluster import GIVEN_NOTHING, Wishes
 from makeway.local.errors import LocalClusterError
 from makeway.local.lifecycle import Up, bring_up, take_down
 from makeway.output import OutputFormat, age, print_fields, print_json, print_out, say
@@ -53,6 +53,8 @@ def up(
     if output is OutputFormat.JSON:
         print_json(_up_as_json(done, root))
         return
+    if done.already and wishes != GIVEN_NOTHING:
+        say("it runs already, so what was asked for now is not applied: `makeway down` first")
     _print_up(done, root, is_default=root == state_folder(None))
 
 
@@ -69,10 +71,9 @@ def _up_as_json(done: Up, root: Path) -> dict[str, object]:
 
 
 def _print_up(done: Up, root: Path, *, is_default: bool) -> None:
-    since = f"since {age(done.state.started_at)}, nothing was changed" if done.already else ""
     print_fields(
         [
-            ("makeway", f"runs already ({since})" if done.already else "is up"),
+            ("makeway", f"runs already, for {age(done.state.started_at)}" if done.already else "is up"),
             ("address", done.state.url),
             ("state", str(root)),
             ("gpus", done.gpus),
@@ -99,4 +100,7 @@ def down(
     except (LocalClusterError, OSError) as error:
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
-    say(("stopped" if ran else "nothing ran") + (f"; {root} was removed" if wipe else f"; data kept in {root}"))
+    if ran or wipe:
+        say(("stopped" if ran else "nothing ran") + (f"; {root} was wiped" if wipe else f"; data kept in {root}"))
+    else:
+        say(f"nothing runs on {root}")
