@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Admission:
     url: str
     client: httpx.AsyncClient
     database: "asyncpg.Connection[asyncpg.Record]"
-    keys: int = field(default=0)
+    end: Callable[[], Awaitable[None]]
 
     async def submit(self, *, token: str = ADMIN, key: str | None = None, **fields: Any) -> httpx.Response:
         headers = {**bearer(token), **({"Idempotency-Key": key} if key is not None else {})}
@@ -140,18 +140,22 @@ async def running(settings: AdmissionSettings, database: servers.Database) -> As
     service = AdmissionService(settings)
     await service.start()
     work = asyncio.create_task(service.run())
+
+    async def end() -> None:
+        if work.cancel():
+            with suppress(asyncio.CancelledError):
+                await work
+            await service.stop()
+
     connection = await asyncpg.connect(database.dsn)
     try:
         await until(lambda: _exists(settings.port_file), "admission listens")
         url = f"http://127.0.0.1:{settings.port_file.read_text().strip()}"
         async with httpx.AsyncClient(base_url=url, headers=bearer(ADMIN), timeout=DEADLINE_SECONDS) as client:
-            yield Admission(settings=settings, url=url, client=client, database=connection)
+            yield Admission(settings=settings, url=url, client=client, database=connection, end=end)
     finally:
         await connection.close()
-        work.cancel()
-        with suppress(asyncio.CancelledError):
-            await work
-        await service.stop()
+        await end()
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = DEADLINE_SECONDS) -> None:

@@ -22,3 +22,9 @@ async def lone_admission(tmp_path: Path, database: servers.Database) -> AsyncIte
     """Admission with PostgreSQL alone: its broker is out of reach."""
     async with harness.running(harness.settings_for(tmp_path, database, harness.NO_KAFKA), database) as running:
         yield running
+
+
+@pytest.fixture
+def tls_file() -> Path:
+    """A certificate for localhost, valid for a century, with its key."""
+    return Path(__file__).with_name("localhost.pem")

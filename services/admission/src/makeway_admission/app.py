@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator, Sequence
-from email.utils import formatdate
+from collections.abc import Sequence
 from typing import Final
 
 import asyncpg
-import structlog
-import uvicorn
 from asyncpg.pool import Pool
 from makeway_policy.rules import Policy
 from makeway_runtime.errors import TransientError
@@ -22,23 +19,17 @@ from makeway_runtime.postgres.pool import open_pool, ping
 from makeway_schemas.topics import SCHEDULER_INBOX
 
 from makeway_admission.access import Access, Role, given_token
-from makeway_admission.channel import FRAME_BYTES
 from makeway_admission.doors import Doors
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
+from makeway_admission.server import Server, listen
 from makeway_admission.settings import AdmissionSettings
 from makeway_admission.store import Store, outbox_store
 from makeway_admission.streams import StreamSlots
-from makeway_admission.web import SECURITY_HEADERS, create_app
+from makeway_admission.web import create_app
 
-_LOG: Final = structlog.get_logger(__name__)
-
-_BACKLOG: Final = 512
-_MOST_CONNECTIONS: Final = 1024
-_KEEP_ALIVE_SECONDS: Final = 30
 _FLUSH_SECONDS: Final = 2.0
-_DATE_SECONDS: Final = 1.0
 _OLDEST_FACT_SECONDS: Final = 15.0
 
 
@@ -51,7 +42,7 @@ class AdmissionService:
         self._publisher = Publisher(settings, client="admission", topics=[SCHEDULER_INBOX])
         self._pool: Pool[asyncpg.Record] | None = None
         self._doors: Doors | None = None
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._socket: socket.socket | None = None
 
     async def start(self) -> None:
@@ -73,8 +64,8 @@ class AdmissionService:
             policy=Policy(),
             checks=self.checks,
         )
-        self._socket = _listen(settings)
-        self._server = _Server(_server_config(settings, self._doors), settings)
+        self._socket = listen(settings)
+        self._server = Server(create_app(self._doors), settings)
 
     async def run(self) -> None:
         """Serves until cancelled."""
@@ -97,13 +88,15 @@ class AdmissionService:
                 await asyncio.wait_for(self._pool.close(), _FLUSH_SECONDS)
             except TimeoutError:
                 self._pool.terminate()
+        if self._socket is not None:
+            self._socket.close()
         self._settings.port_file.unlink(missing_ok=True)
 
     def checks(self) -> Sequence[Check]:
         """The database, and whether what was committed is being published."""
         return (Check(name="postgres", probe=self._probe_database), Check(name="outbox", probe=self._probe_outbox))
 
-    async def _serve(self, doors: Doors, server: _Server, listening: socket.socket) -> None:
+    async def _serve(self, doors: Doors, server: Server, listening: socket.socket) -> None:
         serving = asyncio.create_task(server.serve([listening]))
         try:
             await asyncio.shield(serving)
@@ -124,40 +117,6 @@ class AdmissionService:
         return None if age is None or age < _OLDEST_FACT_SECONDS else f"facts have waited {age:.0f} s for the broker"
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers, which are the service's, and without its tenth-of-a-second tick."""
-
-    def __init__(self, config: uvicorn.Config, settings: AdmissionSettings) -> None:
-        super().__init__(config)
-        self._settings = settings
-        self._ended = asyncio.Event()
-
-    def end(self) -> None:
-        """Stops accepting and lets open requests finish."""
-        self.should_exit = True
-        self._ended.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leaves signals alone."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, then says where."""
-        await super().startup(sockets)
-        for listening in sockets or ():
-            _write_port(self._settings, listening)
-
-    async def main_loop(self) -> None:
-        """Sets the headers that every answer carries, once a second while anybody is connected."""
-        while not self._ended.is_set():
-            date = [(b"date", formatdate(usegmt=True).encode())]
-            self.server_state.default_headers = [*date, *self.config.encoded_headers]
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_SECONDS):
-                    await self._ended.wait()
-
-
 async def _keep_given_tokens(settings: AdmissionSettings, store: Store) -> None:
     if settings.bootstrap_token is not None:
         token = given_token(settings.bootstrap_token.get_secret_value(), name="MAKEWAY_BOOTSTRAP_TOKEN")
@@ -165,46 +124,3 @@ async def _keep_given_tokens(settings: AdmissionSettings, store: Store) -> None:
     for node, secret in settings.node_tokens.items():
         token = given_token(secret.get_secret_value(), name=f"MAKEWAY_NODE_TOKENS[{node}]")
         await store.keep_given_token(token, role=Role.NODE, node=node, label=f"node {node}")
-
-
-def _listen(settings: AdmissionSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.http_host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((settings.http_host, settings.http_port))
-    listening.setblocking(False)
-    return listening
-
-
-def _server_config(settings: AdmissionSettings, doors: Doors) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(doors),
-        http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=FRAME_BYTES,
-        ws_per_message_deflate=False,
-        ws_ping_interval=20.0,
-        ws_ping_timeout=20.0,
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        date_header=False,
-        headers=list(SECURITY_HEADERS),
-        backlog=_BACKLOG,
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(max(1.0, settings.stop_timeout_seconds / 2)),
-        ssl_certfile=settings.http_tls_certificate_file,
-        ssl_keyfile=settings.http_tls_key_file,
-    )
-
-
-def _write_port(settings: AdmissionSettings, listening: socket.socket) -> None:
-    port: int = listening.getsockname()[1]
-    path = settings.port_file
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(f"{port}\n")
-    fresh.replace(path)
-    _LOG.info("listening", host=settings.http_host, port=port)

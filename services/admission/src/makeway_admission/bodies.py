@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Any, Final
@@ -13,6 +14,7 @@ from makeway_admission.settings import MAX_BODY_BYTES
 
 _LONGEST_INTEGER: Final = 40
 _DEEPEST: Final = 32
+_BODY_SECONDS: Final = 30.0
 _MOST_DISCARDED_BYTES: Final = 16 * MAX_BODY_BYTES
 """A body that is too large is read and thrown away up to here: a client still writing would not see the answer."""
 
@@ -50,6 +52,15 @@ def parse_document(body: bytes) -> dict[str, Any]:
 
 
 async def _read(request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            return await _read_all(request)
+    except TimeoutError as error:
+        detail = f"the body took more than {_BODY_SECONDS:.0f} s to come"
+        raise refused(ProblemCode.BAD_REQUEST, detail, headers={"Connection": "close"}) from error
+
+
+async def _read_all(request: Request) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():

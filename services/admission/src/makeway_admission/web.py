@@ -37,14 +37,6 @@ from makeway_admission.requests import path_of, said
 
 _LOG: Final = structlog.get_logger(__name__)
 
-SECURITY_HEADERS: Final = (
-    ("x-content-type-options", "nosniff"),
-    ("cache-control", "no-store"),
-    ("referrer-policy", "no-referrer"),
-    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
-)
-"""On every answer; the server adds them."""
-
 ROUTERS: Final = (
     jobs.router,
     resolve.router,

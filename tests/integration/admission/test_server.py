@@ -1,0 +1,90 @@
+"""What the server bounds before it knows who is there, and how it ends."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import admission_harness as harness
+import pytest
+import servers
+from admission_harness import Admission
+from makeway_admission import server
+
+
+async def _raw(admission: Admission) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = admission.url.removeprefix("http://").partition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_a_head_that_does_not_end_is_cut_off(lone_admission: Admission) -> None:
+    reader, writer = await _raw(lone_admission)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+    for number in range(100):
+        writer.write(b"X-%d: %s\r\n" % (number, b"x" * 1000))
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+    assert b"400" in answer
+    writer.close()
+    assert (await lone_admission.client.get("/healthz")).status_code == 200
+
+
+async def test_a_client_that_sends_no_head_in_time_is_let_go(
+    lone_admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
+    for opening in (b"", b"GET / HTTP/1.1\r\nX: "):
+        reader, writer = await _raw(lone_admission)
+        writer.write(opening)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+    reader, writer = await _raw(lone_admission)
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    writer.write(request)
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+async def test_streams_end_and_open_requests_are_answered_when_the_service_ends(
+    tmp_path: Path, database: servers.Database
+) -> None:
+    settings = harness.settings_for(tmp_path, database, harness.NO_KAFKA)
+    async with harness.running(settings, database) as admission:
+        job = await admission.submitted()
+        client = admission.client
+        following = asyncio.create_task(client.get(f"/v1/jobs/{job}/events"))
+        await harness.until(lambda: _follows(admission), "the reader follows")
+        # Held back by a lock until after the service was told to end.
+        await admission.database.execute("BEGIN")
+        await admission.database.execute("SELECT 1 FROM teams WHERE team_id = 'default' FOR UPDATE")
+        submitting = asyncio.create_task(admission.submit())
+        await harness.until(lambda: _waits_for_a_lock(admission), "the submit waits")
+        ending = asyncio.create_task(admission.end())
+        assert (await asyncio.wait_for(following, 5)).status_code == 200
+        await admission.database.execute("ROLLBACK")
+        assert (await asyncio.wait_for(submitting, 5)).status_code == 201
+        await asyncio.wait_for(ending, 5)
+        assert not settings.port_file.exists()
+
+
+async def _follows(admission: Admission) -> bool:
+    return "makeway_streams_open 1.0" in (await admission.client.get("/metrics")).text
+
+
+async def _waits_for_a_lock(admission: Admission) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(await admission.database.fetchval(query))
+
+
+async def test_with_a_certificate_it_speaks_tls_alone(
+    tmp_path: Path, database: servers.Database, tls_file: Path
+) -> None:
+    import httpx
+
+    tls = {"http_tls_certificate_file": tls_file, "http_tls_key_file": tls_file}
+    settings = harness.settings_for(tmp_path, database, harness.NO_KAFKA, **tls)
+    async with harness.running(settings, database) as admission:
+        trusted = ssl.create_default_context(cafile=str(tls_file))
+        async with httpx.AsyncClient(verify=trusted) as client:
+            answer = await client.get(admission.url.replace("http:", "https:") + "/healthz")
+            assert answer.status_code == 200
+            with pytest.raises(httpx.TransportError):
+                await client.get(admission.url + "/healthz")
