@@ -47,9 +47,7 @@ def _of_run(job: JobDetail, run: RunView) -> Iterator[tuple[datetime, str]]:
     where = f"{run.node}, GPU {', '.join(map(str, run.gpu_indexes))} (simulated)"
     if run.started_at is not None:
         waited = "" if run.number > 1 else f", {(run.started_at - job.submitted_at).total_seconds():.3f} s after submit"
-        resumed = "" if run.resumed_step is None else f"; resumed at step {run.resumed_step}"
-        if run.number == 1 or run.resumed_step is not None:
-            yield run.started_at, f"RUNNING on {where}: run {run.number}{waited}{resumed}"
+        yield run.started_at, f"RUNNING on {where}: run {run.number}{waited}"
     if run.acked_at is not None and run.ack_step is not None and run.noticed_at is None:
         yield run.acked_at, f"acked: saved up to step {run.ack_step}"
     if run.ended_at is not None and run.end_cause == "preempted":
@@ -66,6 +64,9 @@ def _of_preemption(record: PreemptionView, names: dict[str, str]) -> Iterator[Mo
         yield record.noticed_at, name, "NOTICED: asked to save and leave"
     if record.acked_at is not None:
         yield record.acked_at, name, f"acked after the notice: saved up to step {record.acked_step}"
+    if record.resumed_at is not None:
+        load = "" if record.load_seconds is None else f", loaded in {record.load_seconds:.3f} s"
+        yield record.resumed_at, name, f"RESUMED at step {record.resumed_step}{load}"
 
 
 def table(jobs: Iterable[JobDetail], same: dict[str, str]) -> Iterator[str]:
