@@ -54,9 +54,9 @@ def _finish(model: Path, training: digits.Training, accuracy: float) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=320)
     parser.add_argument("--step-seconds", type=float, default=0.02, help="a pause after each step")
-    parser.add_argument("--save-every", type=int, default=40, metavar="STEPS")
+    parser.add_argument("--save-every", type=int, default=32, metavar="STEPS")
     parser.add_argument("--model", type=Path, default=Path("model.npz"), help="where the finished weights go")
     parser.add_argument("--checkpoints", type=Path, help="default: the job's folder, outside makeway ./checkpoints")
     return parser.parse_args()

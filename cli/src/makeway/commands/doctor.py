@@ -21,6 +21,8 @@ from makeway.commands.options import Output, State
 from makeway.context import CONTEXT_NAME, BadContext, Context, find_context
 from makeway.errors import NoCluster, NoContact, Refused
 from makeway.exit_codes import ExitCode
+from makeway.local.cluster import ClusterFolder
+from makeway.local.state_file import ChildState, is_supervised, read_state
 from makeway.output import OutputFormat, print_json, print_out, safe
 
 try:
@@ -76,6 +78,8 @@ def _examine(state_dir: Path | None) -> Iterator[Finding]:
         yield Finding(check="context", verdict=Verdict.FAIL, detail=str(error), mend="makeway up, or set MAKEWAY_URL")
         return
     yield from _context(context)
+    if context.state_dir is not None:
+        yield from _processes(ClusterFolder(root=context.state_dir))
     yield from _contact(context)
 
 
@@ -99,6 +103,22 @@ def _context(context: Context) -> Iterator[Finding]:
         detail=f"{percent:.0f} % of {usage.total // 2**30} GiB is free where {context.state_dir} lies",
         mend="make room: a node under 5 % takes no new runs" if full else "",
     )
+
+
+def _processes(folder: ClusterFolder) -> Iterator[Finding]:
+    """What the supervisor of a cluster on this host says of its processes; nothing where there is none."""
+    if not folder.state_file.exists():
+        return
+    state = read_state(folder) if is_supervised(folder) else None
+    if state is None:
+        yield Finding(check="processes", verdict=Verdict.FAIL, detail="the cluster is down", mend="makeway up")
+        return
+    for child in state.children.values():
+        well = child.state is ChildState.HEALTHY
+        detail = child.state + (f": {child.reason}" if child.reason and not well else "")
+        detail += f"; started again {child.restarts} times" if child.restarts else ""
+        mend = "" if well else f"read {folder.root / 'logs' / child.name}.log; it is started again by itself"
+        yield Finding(check=child.name, verdict=Verdict.OK if well else Verdict.FAIL, detail=detail, mend=mend)
 
 
 def _contact(context: Context) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """``wait`` and ``logs``, and following a job to its end as ``run`` and ``submit --wait`` do too."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -59,20 +60,38 @@ def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) ->
             say_event(event)
         shown.append(event.state)
 
-    job = wait_for_end(client, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
+    try:
+        job = wait_for_end(client, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
+    except KeyboardInterrupt:
+        say_detached(job_id)
+        raise
     say(str(Ending(job)))
     return job
 
 
 def follow_to_end(client: Client, job_id: str, *, on_interrupt: Callable[[Client, str], None]) -> int:
     """Copies the log of all runs to stdout and returns the job's exit code, or DETACHED after Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # how some CI systems abort
     try:
-        for piece in client.logs(job_id, run="all", follow=True):
-            write_out(piece)
-        return Ending(end_of(client, job_id)).code
+        return _copy_log(client, job_id)
     except KeyboardInterrupt:
         on_interrupt(client, job_id)
         return ExitCode.DETACHED
+
+
+def _copy_log(client: Client, job_id: str) -> int:
+    for piece in client.logs(job_id, run="all", follow=True):
+        write_out(piece)
+    job = wait_for_end(client, job_id)
+    say(str(Ending(job)))
+    return Ending(job).code
+
+
+def say_detached(job_id: str) -> None:
+    """How to come back to a job that goes on."""
+    say(f"\ndetached: job {job_id} goes on")
+    say(f"  makeway logs -f {job_id}     follow it to its end, with its exit code")
+    say(f"  makeway wait {job_id}        wait for its exit code\n  makeway cancel {job_id}      end it")
 
 
 @app.command(epilog=EPILOG)

@@ -3,15 +3,22 @@
 from typing import Annotated
 
 import typer
-from makeway_schemas.api import JobDetail, JobView, RunView, WhyView
+from makeway_schemas.api import CommandAccepted, JobDetail, JobView, RunView, WhyView
 from makeway_schemas.durations import format_duration
-from makeway_schemas.states import JobState
+from makeway_schemas.states import TERMINAL, JobState
 
 from makeway.client import JobQuery
 from makeway.commands.options import Job, Jobs, Output, State, connect
 from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
 
 app = typer.Typer(rich_markup_mode=None)
+
+_PLAIN_REASONS = dict.fromkeys(JobState, "") | {
+    JobState.QUEUED: "it was accepted and not decided yet",
+    JobState.STARTING: "its GPUs are leased and its node starts it",
+    JobState.RUNNING: "it runs; nothing keeps it from going on",
+    **dict.fromkeys(TERMINAL, "it has ended"),
+}
 
 COLUMNS = ("ID", "NAME", "TEAM", "CLASS", "STATE", "GPUS", "NODE", "AGE", "PREEMPTED", "REASON")
 
@@ -156,7 +163,10 @@ def _why_fields(view: WhyView) -> list[tuple[str, str]]:
     ]
     return [
         ("state", view.state),
-        ("reason", f"{view.reason} ({view.reason_code})" if view.reason_code else view.reason),
+        (
+            "reason",
+            f"{view.reason} ({view.reason_code})" if view.reason_code else view.reason or _PLAIN_REASONS[view.state],
+        ),
         ("place in the queue", place),
         ("decided", local_time(view.decided_at)),
         *details,
@@ -173,7 +183,7 @@ def cancel(jobs: Jobs, output: Output = OutputFormat.TEXT, state_dir: State = No
         print_json(answers)
         return
     for answer in answers:
-        print_out(f"{answer.job_id}  {answer.state}" + (f"  {safe(answer.message)}" if answer.message else ""))
+        print_out(_accepted(answer, "will be cancelled"))
 
 
 @app.command()
@@ -192,4 +202,9 @@ def priority(
     if output is OutputFormat.JSON:
         print_json(answer)
         return
-    print_out(f"{answer.job_id}  {answer.state}" + (f"  {safe(answer.message)}" if answer.message else ""))
+    print_out(_accepted(answer, "has its own priority again" if value == "none" else f"has priority {value}"))
+
+
+def _accepted(answer: CommandAccepted, effect: str) -> str:
+    """What comes of a request; the server's own words where it has something to say."""
+    return f"{answer.job_id}  {safe(answer.message) or f'{answer.state}, {effect}'}"

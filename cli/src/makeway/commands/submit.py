@@ -10,7 +10,7 @@ from makeway_schemas.api import Submitted
 from makeway_schemas.durations import parse_duration
 
 from makeway.client import Client
-from makeway.commands.follow import Ending, end_of, follow_to_end
+from makeway.commands.follow import Ending, end_of, follow_to_end, say_detached
 from makeway.commands.options import PATIENCE_HELP, Output, State, connect
 from makeway.errors import SpecInvalid, SpecProblem
 from makeway.exit_codes import EPILOG
@@ -107,9 +107,7 @@ def _interrupted(client: Client, job_id: str) -> None:
             client.cancel(job_id)
             say(f"interrupted: job {job_id} is being cancelled")
         return
-    say(f"\ndetached: job {job_id} goes on")
-    say(f"  makeway logs -f {job_id}     follow it again\n  makeway wait {job_id}        wait for its exit code")
-    say(f"  makeway cancel {job_id}      end it")
+    say_detached(job_id)
 
 
 app.command(epilog=EPILOG)(with_flags(FLAGS, submit))
