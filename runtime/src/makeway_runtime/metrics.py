@@ -27,7 +27,7 @@ POISON = Counter("makeway_kafka_poison", "Messages that could not be used.", ["t
 CONSUMER_LAG = Gauge("makeway_kafka_consumer_lag", "Messages not yet read.", ["topic", "partition"], registry=REGISTRY)
 OUTBOX_PENDING = Gauge("makeway_outbox_pending", "Committed rows not yet acknowledged.", registry=REGISTRY)
 LOOP_LAG_SECONDS = Gauge(
-    "makeway_loop_lag_seconds", "How late the event loop woke up, the worst since the last scrape.", registry=REGISTRY
+    "makeway_loop_lag_seconds", "How late the event loop woke up the last time.", registry=REGISTRY
 )
 
 

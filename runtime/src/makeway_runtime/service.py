@@ -6,6 +6,7 @@ A service's `__main__.py` is `sys.exit(run(build, settings, name="scheduler"))`.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
@@ -83,7 +84,11 @@ async def _work(service: Service, settings: ServiceSettings, stopping: asyncio.E
     health = HealthServer(checks, port=settings.health_port, port_file=settings.health_file)
     await health.start()
     watchdog = Watchdog(checks, limit_seconds=settings.watchdog_seconds)
-    helpers = [asyncio.create_task(loop_lag.run()), asyncio.create_task(watchdog.run())]
+    helpers = [
+        asyncio.create_task(loop_lag.run()),
+        asyncio.create_task(watchdog.run()),
+        asyncio.create_task(_guard_loop(settings.watchdog_seconds)),
+    ]
     _LOG.info("ready", health_port=health.port)
     try:
         if await _first(stopping, service.run(), *helpers):
@@ -93,6 +98,20 @@ async def _work(service: Service, settings: ServiceSettings, stopping: asyncio.E
         return EXIT_CRASHED
     finally:
         await health.stop()
+
+
+async def _guard_loop(limit_seconds: float) -> None:
+    """Ends the process when its loop hangs: prints where every thread is, then exits with 1.
+
+    The watchdog lives on the loop and cannot see this. The standard library's timer is a thread in C, which runs also
+    while the interpreter is held.
+    """
+    try:
+        while True:
+            faulthandler.dump_traceback_later(limit_seconds, exit=True)
+            await asyncio.sleep(limit_seconds / 4)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 async def _first(stopping: asyncio.Event, work: Awaitable[None], *others: asyncio.Task[None]) -> bool:

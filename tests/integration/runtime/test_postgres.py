@@ -200,3 +200,9 @@ async def test_a_connection_left_in_a_transaction_is_rolled_back_when_it_is_give
         await left_open.execute(INSERT, 1)
         await pool.release(left_open)
         assert await pool.fetchval(COUNT) == 0
+
+
+async def test_a_wrong_password_is_not_taken_for_a_database_that_is_away(database: servers.Database) -> None:
+    wrong = servers.with_login(database.dsn, "makeway_telemetry", "guess")
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await open_pool(database_settings(wrong), service="test")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, sys, time
 from pathlib import Path
 from makeway_runtime.errors import StuckService
 from makeway_runtime.health import Check
@@ -26,6 +26,8 @@ class Work:
             raise StuckService("inbox")
         if {mode!r} == "end":
             return
+        if {mode!r} == "blocked":
+            time.sleep(60)
         print("working", flush=True)
         await asyncio.Event().wait()
     async def stop(self):
@@ -36,13 +38,14 @@ class Work:
         return []
 
 here = Path({folder!r})
-settings = ServiceSettings(state_dir=here, runtime_dir=here, health_file=here / "port", stop_timeout_seconds=0.2)
+settings = ServiceSettings(state_dir=here, runtime_dir=here, health_file=here / "port", stop_timeout_seconds=0.2,
+    watchdog_seconds={watchdog!r})
 sys.exit(run(lambda settings: Work(), settings, name="test"))
 """
 
 
 def started(mode: str, folder: Path) -> subprocess.Popen[str]:
-    code = PROGRAM.format(mode=mode, folder=str(folder))
+    code = PROGRAM.format(mode=mode, folder=str(folder), watchdog=0.5 if mode == "blocked" else 60.0)
     return subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
@@ -68,6 +71,13 @@ def test_a_signal_ends_it_gracefully_with_0(number: signal.Signals, tmp_path: Pa
 def test_what_ends_by_itself_stops_and_says_so_by_its_code(mode: str, code: int, tmp_path: Path) -> None:
     answer = ended(started(mode, tmp_path))
     assert (answer[0], answer[1]) == (code, "stopped\n")
+
+
+def test_a_loop_that_hangs_ends_the_process_and_shows_where(tmp_path: Path) -> None:
+    code, _, err = ended(started("blocked", tmp_path))
+    assert code == 1
+    assert "Timeout" in err
+    assert "in run" in err
 
 
 def test_a_stop_that_hangs_is_cut_short(tmp_path: Path) -> None:

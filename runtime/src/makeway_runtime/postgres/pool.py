@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -15,7 +15,7 @@ from asyncpg.pool import Pool, PoolConnectionProxy
 
 from makeway_runtime.errors import CommitUncertain, TransientError
 from makeway_runtime.postgres.queries import load_queries
-from makeway_runtime.postgres.transient import is_connection_lost
+from makeway_runtime.postgres.transient import is_connection_lost, is_transient
 from makeway_runtime.settings import DatabaseServiceSettings
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ _KEEPALIVE: Final = {
 
 async def open_pool(settings: DatabaseServiceSettings, *, service: str) -> Pool[asyncpg.Record]:
     """Opens a pool with one connection. Raises TransientError when the database is out of reach."""
-    try:
+    with _connecting():
         return await asyncpg.create_pool(
             **_connect_options(settings, service=service),
             min_size=1,
@@ -50,8 +50,6 @@ async def open_pool(settings: DatabaseServiceSettings, *, service: str) -> Pool[
             init=_set_codecs,
             reset=_leave_as_it_is,
         )
-    except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
-        raise TransientError("the database is out of reach") from error
 
 
 @asynccontextmanager
@@ -100,11 +98,9 @@ class DedicatedConnection:
         cls, settings: DatabaseServiceSettings, *, service: str, on_lost: Callable[[], None]
     ) -> DedicatedConnection:
         """Connects. Raises TransientError when the database is out of reach."""
-        try:
+        with _connecting():
             connection = await asyncpg.connect(**_connect_options(settings, service=service))
-        except (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError) as error:
-            raise TransientError("the database is out of reach") from error
-        await _set_codecs(connection)
+            await _set_codecs(connection)
         return cls(connection, on_lost)
 
     async def try_lock(self, name: str) -> bool:
@@ -151,6 +147,17 @@ async def ping(pool: Pool[asyncpg.Record]) -> None:
     """One round trip. Raises what asyncpg raises."""
     async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS), pool.acquire() as connection:
         await _QUERIES.ping(connection)
+
+
+@contextmanager
+def _connecting() -> Iterator[None]:
+    """A database that is away is TransientError; a wrong password or name stays what it is."""
+    try:
+        yield
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if is_transient(error):
+            raise TransientError(f"the database is out of reach: {error!r}") from error
+        raise
 
 
 def _connect_options(settings: DatabaseServiceSettings, *, service: str) -> dict[str, Any]:
