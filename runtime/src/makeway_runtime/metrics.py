@@ -22,7 +22,9 @@ PUBLISH_FAILURES = Counter(
     "makeway_kafka_publish_failures", "Publishing calls with an unknown outcome.", registry=REGISTRY
 )
 CONSUMED = Counter("makeway_kafka_consumed", "Messages handled.", ["topic"], registry=REGISTRY)
-HANDLER_RETRIES = Counter("makeway_kafka_handler_retries", "Batches tried again.", ["topic"], registry=REGISTRY)
+HANDLER_FAILURES = Counter(
+    "makeway_kafka_handler_failures", "Tries of a batch that failed.", ["topic"], registry=REGISTRY
+)
 POISON = Counter("makeway_kafka_poison", "Messages that could not be used.", ["topic"], registry=REGISTRY)
 CONSUMER_LAG = Gauge("makeway_kafka_consumer_lag", "Messages not yet read.", ["topic", "partition"], registry=REGISTRY)
 OUTBOX_PENDING = Gauge("makeway_outbox_pending", "Committed rows not yet acknowledged.", registry=REGISTRY)

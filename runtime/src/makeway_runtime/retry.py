@@ -8,12 +8,10 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_attempt,
     stop_after_delay,
-    stop_any,
+    stop_never,
     wait_random_exponential,
 )
-from tenacity.stop import stop_base
 
 from makeway_runtime.errors import TransientError
 
@@ -27,22 +25,18 @@ def backoff(
     *,
     initial_seconds: float = 0.05,
     longest_seconds: float = 5.0,
-    attempts: int | None = None,
     within_seconds: float | None = None,
     retry_on: Callable[[BaseException], bool] = is_transient,
     before_sleep: Callable[[RetryCallState], None] | None = None,
 ) -> AsyncRetrying:
     """Returns `async for attempt in backoff(): with attempt: ...`: doubling delays with full jitter, then the error.
 
-    Without `attempts` and `within_seconds` it goes on for ever; cancelling ends it.
+    Without `within_seconds` it goes on for ever; cancelling ends it. Tenacity's `copy(stop=...)` gives other ends.
     """
-    limits: list[stop_base] = [] if attempts is None else [stop_after_attempt(attempts)]
-    if within_seconds is not None:
-        limits.append(stop_after_delay(within_seconds))
     return AsyncRetrying(
         retry=retry_if_exception(retry_on),
         wait=wait_random_exponential(multiplier=initial_seconds, max=longest_seconds),
-        stop=stop_any(*limits),
+        stop=stop_never if within_seconds is None else stop_after_delay(within_seconds),
         before_sleep=before_sleep,
         reraise=True,
     )

@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 from opentelemetry.trace import SpanKind
-from tenacity import RetryCallState
+from tenacity import stop_after_attempt
 
 from makeway_runtime import metrics, retry, tracing
 from makeway_runtime.cloudevents import from_headers
@@ -107,20 +107,14 @@ class Delivery:
             await self._call(batch)
         except PoisonFound:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its batch is not lost
-            _LOG.warning("handler failed, trying again", topic=batch[0].topic, error=repr(error))
+        except Exception:  # noqa: BLE001 - whatever a handler raises, its batch is not lost
             await self._persist(batch)
 
     async def _persist(self, batch: Sequence[Incoming]) -> None:
-        async for attempt in retry.backoff(
-            attempts=self.isolate_after, retry_on=self._is_other, before_sleep=_count(batch[0].topic)
-        ):
+        tries = retry.backoff(retry_on=self._is_other).copy(stop=stop_after_attempt(self.isolate_after))
+        async for attempt in tries:
             with attempt:
-                async for patience in retry.backoff(
-                    within_seconds=self.within_seconds,
-                    retry_on=self.is_transient,
-                    before_sleep=_count(batch[0].topic),
-                ):
+                async for patience in retry.backoff(within_seconds=self.within_seconds, retry_on=self.is_transient):
                     with patience:
                         await self._call(batch)
 
@@ -129,6 +123,13 @@ class Delivery:
         try:
             with _span(batch):
                 await self.handler(batch)
+        except PoisonFound:
+            raise
+        except Exception as error:
+            topic = batch[0].topic
+            metrics.HANDLER_FAILURES.labels(topic).inc()
+            _LOG.warning("a handler failed", topic=topic, messages=len(batch), error=repr(error))
+            raise
         finally:
             self.pulse.busy_since = None
 
@@ -161,15 +162,6 @@ def _span(batch: Sequence[Incoming]) -> AbstractContextManager[object]:
         links=origins,
         attributes={"messaging.system": "kafka", "messaging.batch.message_count": len(batch)},
     )
-
-
-def _count(topic: str) -> Callable[[RetryCallState], None]:
-    def count(state: RetryCallState) -> None:
-        metrics.HANDLER_RETRIES.labels(topic).inc()
-        error = state.outcome.exception() if state.outcome is not None else None
-        _LOG.warning("handler failed, trying again", topic=topic, attempt=state.attempt_number, error=repr(error))
-
-    return count
 
 
 def _incoming(record: Record, value: bytes) -> Incoming | Poison:

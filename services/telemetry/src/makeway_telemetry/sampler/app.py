@@ -27,7 +27,7 @@ from makeway_schemas.topics import GPU_SAMPLES, SCHEDULER_INBOX
 from prometheus_client import Counter
 
 from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id
-from makeway_telemetry.sampler.messages import health_message, samples_message, samples_of
+from makeway_telemetry.sampler.messages import Round, health_message, samples_message, samples_of
 from makeway_telemetry.sampler.settings import SamplerSettings
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Sampler:
             settings, client=f"sampler-{settings.node_name}", topics=(GPU_SAMPLES, SCHEDULER_INBOX)
         )
         self._session = secrets.token_hex(6)
-        self._sequence = 0
+        self._number = 0
         self._boot_id = boot_id()
         self._file = VerdictFile(settings.state_dir)
         self._devices: Devices | None = None
@@ -131,18 +131,19 @@ class Sampler:
             _LOG.error("the cards' health could not be kept", error=str(error))
 
     async def _publish(self, devices: Devices, readings: tuple[Reading, ...], *, repeating: bool) -> None:
-        now = datetime.now(UTC)
-        self._sequence += 1
-        node_id, event_id = self._settings.node_name, f"{self._settings.node_name}/{self._session}/{self._sequence}"
+        self._number += 1
+        told = Round(
+            node_id=self._settings.node_name,
+            pool=self._settings.pool,
+            session=self._session,
+            number=self._number,
+            now=datetime.now(UTC),
+        )
         gpus = samples_of(self._known, readings, self._verdicts)
-        messages = [samples_message(node_id, gpus, simulated=devices.simulated, event_id=event_id, now=now)]
+        messages = [samples_message(told, gpus, simulated=devices.simulated)]
         news = [verdict for uuid, verdict in self._verdicts.items() if repeating or self._told.get(uuid) != verdict]
         if news:
-            messages.append(
-                health_message(
-                    node_id, self._settings.pool, news, session=self._session, sequence=self._sequence, now=now
-                )
-            )
+            messages.append(health_message(told, news))
         await self._publisher.publish(messages)
         self._told = dict(self._verdicts)
 

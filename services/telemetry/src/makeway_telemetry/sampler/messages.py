@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -19,12 +20,33 @@ from makeway_telemetry.sampler.health import Verdict
 MAX_REASON_CHARACTERS: Final = 500
 
 
-def samples_message(
-    node_id: str, gpus: Sequence[GpuSample], *, simulated: bool, event_id: str, now: datetime
-) -> Outgoing:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Which round of which start of which node's sampler; `now` is the node's wall clock, aware and UTC."""
+
+    node_id: str
+    pool: str
+    session: str
+    number: int
+    now: datetime
+
+    @property
+    def source(self) -> str:
+        """The CloudEvents source."""
+        return f"makeway/sampler/{self.node_id}"
+
+    def event_id(self, kind: str) -> str:
+        """The id of what this round says of `kind`: the same when it is said again."""
+        return f"{self.node_id}/{self.session}/{kind}/{self.number}"
+
+
+def samples_message(told: Round, gpus: Sequence[GpuSample], *, simulated: bool) -> Outgoing:
     """One round over all cards of a node."""
+    node_id = told.node_id
     body = GpuSamples(node_id=node_id, simulated=simulated, gpus=tuple(gpus))
-    headers = EventHeaders(id=event_id, type=SAMPLES_TYPE, source=_source(node_id), time=now, subject=node_id)
+    headers = EventHeaders(
+        id=told.event_id("samples"), type=SAMPLES_TYPE, source=told.source, time=told.now, subject=node_id
+    )
     return Outgoing(
         topic=GPU_SAMPLES.name,
         key=node_id.encode(),
@@ -47,40 +69,30 @@ def samples_of(
     return told
 
 
-def health_message(
-    node_id: str, pool: str, verdicts: Sequence[Verdict], *, session: str, sequence: int, now: datetime
-) -> Outgoing:
+def health_message(told: Round, verdicts: Sequence[Verdict]) -> Outgoing:
     """The health of some cards, for the owner of their pool."""
     facts = tuple(
         GpuHealthChanged(
-            id=f"{node_id}/{session}/gpu_health/{verdict.uuid}/{sequence}",
-            node_id=node_id,
-            session=session,
+            id=told.event_id(f"gpu_health/{verdict.uuid}"),
+            node_id=told.node_id,
+            session=told.session,
             gpu_id=verdict.uuid,
             healthy=verdict.healthy,
             reason=verdict.reason[:MAX_REASON_CHARACTERS],
         )
         for verdict in verdicts
     )
-    batch = FactBatch(source=_source(node_id), facts=facts)
+    batch = FactBatch(source=told.source, facts=facts)
     headers = EventHeaders(
-        id=f"{node_id}/{session}/gpu_health/{sequence}",
-        type=BATCH_TYPE,
-        source=_source(node_id),
-        time=now,
-        subject=pool,
+        id=told.event_id("gpu_health"), type=BATCH_TYPE, source=told.source, time=told.now, subject=told.pool
     )
     return Outgoing(
         topic=SCHEDULER_INBOX.name,
-        key=pool.encode(),
+        key=told.pool.encode(),
         value=batch.model_dump_json(exclude_none=True).encode(),
         headers=to_headers(headers),
-        partition=SCHEDULER_INBOX.partition_of(pool),
+        partition=SCHEDULER_INBOX.partition_of(told.pool),
     )
-
-
-def _source(node_id: str) -> str:
-    return f"makeway/sampler/{node_id}"
 
 
 def _sample(reading: Reading, verdict: Verdict | None) -> GpuSample:
