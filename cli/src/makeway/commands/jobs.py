@@ -34,7 +34,7 @@ def _job_row(job: JobView) -> tuple[str, ...]:
         job.node or "-",
         age(job.submitted_at),
         str(job.preemptions),
-        job.reason or job.message,
+        "; ".join(text for text in (job.message, job.reason) if text),
     )
 
 
@@ -159,7 +159,9 @@ def why(job: Job, output: Output = OutputFormat.TEXT, state_dir: State = None) -
 def _why_fields(view: WhyView) -> list[tuple[str, str]]:
     place = "" if view.queue_position is None else f"{view.queue_position} of {view.queue_length}"
     details = [
-        (name.replace("_", " "), str(value)) for name, value in view.detail.items() if value not in (None, "", [], {})
+        (name.replace("_", " "), _detail(value))
+        for name, value in view.detail.items()
+        if value not in (None, "", [], {})
     ]
     return [
         ("state", view.state),
@@ -171,6 +173,18 @@ def _why_fields(view: WhyView) -> list[tuple[str, str]]:
         ("decided", local_time(view.decided_at)),
         *details,
     ]
+
+
+def _detail(value: object) -> str:
+    """A stored detail in words: counts, lists of sentences, runs with what spares them."""
+    if isinstance(value, dict) and "run" in value:
+        until = f" until {value['until']}" if value.get("until") else ""
+        return f"{value['run']} (value {value.get('value')}): {value.get('spared') or 'could make way'}{until}"
+    if isinstance(value, dict):
+        return ", ".join(f"{count} {word}" for word, count in value.items())
+    if isinstance(value, list):
+        return "; ".join(_detail(each) for each in value)
+    return str(value)
 
 
 @app.command()

@@ -28,6 +28,7 @@ from makeway_scheduler import apply_nodes, job_moves, meters
 from makeway_scheduler.apply import apply
 from makeway_scheduler.enact import enact
 from makeway_scheduler.errors import Conflict, Fenced, Stale
+from makeway_scheduler.explanations import explain_waits
 from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
@@ -204,6 +205,7 @@ class Cycle:
             return self._next_wake, now + _TICK_SECONDS
         with meters.DECIDE_SECONDS.time():
             decisions = decide(self._ledger.state, self._ledger.policy, now)
+        explain_waits(self._ledger, decisions.choices, now)
         for choice in decisions.choices:
             meters.CHOICES.labels(type(choice).__name__.lower()).inc()
             enact(self._ledger, choice, now)

@@ -172,10 +172,9 @@ def _wait(ledger: Ledger, choice: policy_choices.Wait, now: float) -> None:
     job = job_moves.move(ledger, job, state)
     if before is not state:
         ledger.tell(job, state.lower(), now, reason=refusal.sentence)
-    _decide(
-        ledger, job.job_id, now, choice="wait", reason=refusal.sentence, detail=refusal.detail,
-        reason_code=refusal.reason.value,
-    )  # fmt: skip
+    detail = {**refusal.detail, **ledger.batch.explanations.get(job.job_id, {})}
+    code = refusal.reason.value
+    _decide(ledger, job.job_id, now, choice="wait", reason=refusal.sentence, detail=detail, reason_code=code)
 
 
 def _add_run(ledger: Ledger, run: Run, trigger: str, now: float) -> RunRecord:

@@ -83,11 +83,16 @@ def requeue(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, retr
     if limit is not None and job.used_seconds >= limit:
         end(ledger, job, EndCause.TIME_LIMIT, now)
         return
+    # The code of a run that was put back is no result of the job; it is said in words.
+    message = job.message if job.exit_code is None else f"requeued after exit {job.exit_code}"
     waiting = move(
         ledger,
-        replace(job, queued_since=now, retry_at=retry_at, last_end=cause.value, reason_code="", reason=""),
+        replace(
+            job, queued_since=now, retry_at=retry_at, last_end=cause.value, reason_code="", reason="", exit_code=None,
+            message=message,
+        ),
         JobState.QUEUED,
-    )
+    )  # fmt: skip
     ledger.tell(waiting, "requeued", now, cause=cause.value, exit_code=job.exit_code, step=job.last_ack_step)
 
 

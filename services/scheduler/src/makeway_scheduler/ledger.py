@@ -210,6 +210,7 @@ class Batch:
     new_preemptions: list[dict[str, Any]] = field(default_factory=list)
     preemptions: dict[str, dict[str, Any]] = field(default_factory=dict)
     bound: list[dict[str, Any]] = field(default_factory=list)
+    explanations: dict[str, dict[str, Any]] = field(default_factory=dict)
     applied_commands: dict[int, str] = field(default_factory=dict)
     plans_for: set[str] = field(default_factory=set)
     ended_jobs: dict[str, int] = field(default_factory=dict)
