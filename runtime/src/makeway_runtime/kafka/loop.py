@@ -33,8 +33,8 @@ Start = Literal["end", "beginning"] | int | datetime
 STOP_TIMEOUT_SECONDS: Final = 3.0
 STALLED_SECONDS: Final = 20.0
 """Without an answer for this long the consumer is thrown away and a new one is made: aiokafka's can get stuck."""
-FRESH_SECONDS: Final = 3.0
-"""The broker answers a fetch at least every half second; without an answer for this long, nothing is known."""
+FRESH_SECONDS: Final = 6.0
+"""The broker answers a fetch at least every two seconds; without an answer for this long, nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +142,21 @@ class HotLoop:
             await _close(consumer)
 
     async def _seek(self, consumer: AIOKafkaConsumer) -> None:
-        start = self._options.start
         unknown = [partition for partition in self._partitions if partition not in self._positions]
         for partition, offset in self._positions.items():
             consumer.seek(partition, offset)
-        if not unknown:
-            return
+        if unknown:
+            await self._seek_first(consumer, unknown)
+        for partition in self._partitions:
+            self._positions[partition] = await consumer.position(partition)
+        # The first fetch of a partition without news is answered late: ask, so as to know at once that nothing waits.
+        ends = await consumer.end_offsets(self._partitions)
+        for partition in self._partitions:
+            self._note(partition, answered_ms=0, end=ends[partition])
+
+    async def _seek_first(self, consumer: AIOKafkaConsumer, unknown: list[TopicPartition]) -> None:
+        """Goes to where the options say, on partitions that were not read before."""
+        start = self._options.start
         if isinstance(start, datetime):
             since_ms = int(start.timestamp() * 1000)
             found = await consumer.offsets_for_times(dict.fromkeys(unknown, since_ms))
@@ -163,8 +172,6 @@ class HotLoop:
             seek = consumer.seek_to_end if start == "end" else consumer.seek_to_beginning
             if not await seek(*unknown):
                 raise TransientError("the broker did not say where its partitions start and end")
-        for partition in self._partitions:
-            self._positions[partition] = await consumer.position(partition)
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         found: dict[TopicPartition, list[Any]] = await consumer.getmany(
@@ -195,16 +202,18 @@ class HotLoop:
         for partition in self._partitions:
             answered_ms = consumer.last_poll_timestamp(partition)
             end = consumer.highwater(partition)
-            if answered_ms is None or end is None:
-                continue
-            if self._answers.get(partition, (None, 0.0))[0] != answered_ms:
-                self._answers[partition] = (answered_ms, time.monotonic())
-            lag = max(0, end - self._positions.get(partition, 0))
-            metrics.CONSUMER_LAG.labels(partition.topic, partition.partition).set(lag)
-            if lag == 0:
-                self._caught_up.add(partition)
-            else:
-                self._caught_up.discard(partition)
+            if answered_ms is not None and end is not None:
+                self._note(partition, answered_ms=answered_ms, end=end)
+
+    def _note(self, partition: TopicPartition, *, answered_ms: int, end: int) -> None:
+        if self._answers.get(partition, (None, 0.0))[0] != answered_ms:
+            self._answers[partition] = (answered_ms, time.monotonic())
+        lag = max(0, end - self._positions.get(partition, 0))
+        metrics.CONSUMER_LAG.labels(partition.topic, partition.partition).set(lag)
+        if lag == 0:
+            self._caught_up.add(partition)
+        else:
+            self._caught_up.discard(partition)
 
 
 def _is_trouble(error: BaseException) -> bool:
