@@ -138,7 +138,7 @@ class NodeRun:
             ),
             spawner=self.spawner,
             watch=self.watch,
-            plan_number=PlanNumberFile(state / "plan.json"),
+            plan_number=PlanNumberFile(state / "plan-number"),
             refusal=lambda _planned: self.refusal,
             start_delay_seconds=options.get("start_delay", 0.0),
         )
@@ -160,7 +160,6 @@ class NodeRun:
 
     def close(self) -> None:
         self.node.close()
-        self.spawner.close()
 
     async def end_all(self) -> None:
         """Kills what is left; then lets go."""

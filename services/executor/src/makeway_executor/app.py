@@ -101,7 +101,6 @@ class Executor:
         if hasattr(self, "_node"):
             await self._loop.stop()
             self._node.close()
-            self._spawner.close()
             await self._devices.close()
         await self._publisher.stop()
 
@@ -155,7 +154,7 @@ class Executor:
             ),
             spawner=self._spawner,
             watch=self._watch,
-            plan_number=PlanNumberFile(settings.state_dir / "plan.json"),
+            plan_number=PlanNumberFile(settings.state_dir / "plan-number"),
             refusal=self._refusal_of,
             start_delay_seconds=settings.test_start_delay_seconds,
         )

@@ -61,6 +61,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
         self._delayed: set[str] = set()
         self._changed = asyncio.Event()
+        self._doomed: list[Run] = []
         self.applied = parts.plan_number.read()
         """(epoch, number) of the newest plan that was applied."""
         self.wants_plan = True
@@ -98,9 +99,9 @@ class Node:
     def remove(self, run: Run) -> None:
         """A booked run's folder goes."""
         self.runs.pop(run.run_id, None)
-        if run.control_path:
-            Path(run.control_path).unlink(missing_ok=True)
-        run.folder.remove()
+        self._doomed.append(run)
+        if len(self._doomed) == 1:
+            self.spawn_task(self._remove_folders())
 
     def resume(self, run: Run) -> None:
         """A shim is followed again: it is asked for everything, and told what it may have missed."""
@@ -139,6 +140,8 @@ class Node:
         for run in self.runs.values():
             if run.link is not None:
                 run.link.close()
+        self._parts.spawner.close()
+        self._parts.plan_number.close()
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -273,6 +276,12 @@ class Node:
             launch.mark_finished(run.planned, run.end, self._parts.folders.checkpoints)
         self.on_booked(run)
 
+    async def _remove_folders(self) -> None:
+        while self._doomed:
+            going = list(self._doomed)
+            await asyncio.to_thread(_remove_files, going)
+            del self._doomed[: len(going)]
+
     async def _prove_empty(self, run: Run) -> None:
         timer = asyncio.get_running_loop().call_later(FIRST_LOOK_SECONDS, self._events.tell_exited, run)
         try:
@@ -284,3 +293,11 @@ class Node:
         finally:
             timer.cancel()
         self._start_waiting()
+
+
+def _remove_files(runs: list[Run]) -> None:
+    """In a thread: a file system that is busy takes milliseconds for a folder."""
+    for run in runs:
+        if run.control_path:
+            Path(run.control_path).unlink(missing_ok=True)
+        run.folder.remove()

@@ -1,0 +1,83 @@
+"""Room for new runs, what has expired, and the plan's number."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from makeway_executor.housekeeping import disk_refusal, expire_checkpoints
+from makeway_executor.launch import mark_finished
+from makeway_executor.plan_number import PlanNumberFile
+from makeway_schemas.facts import RunEnd
+from makeway_schemas.states import StopCause
+from plans import planned
+
+
+def test_a_disk_with_room_refuses_nothing_and_a_full_one_says_how_full(tmp_path: Path) -> None:
+    assert disk_refusal(tmp_path, 0.0) == ""
+    assert "new runs need 101 %" in disk_refusal(tmp_path, 101.0)
+
+
+def checkpoint(root: Path, job: str, *, finished_days_ago: float | None) -> Path:
+    folder = root / job
+    folder.mkdir()
+    (folder / "step-1").write_text("weights")
+    if finished_days_ago is not None:
+        mark = folder / ".finished"
+        mark.touch()
+        then = time.time() - finished_days_ago * 86400
+        os.utime(mark, (then, then))
+    return folder
+
+
+def test_only_checkpoints_of_jobs_that_finished_long_ago_expire(tmp_path: Path) -> None:
+    old = checkpoint(tmp_path, "old", finished_days_ago=8)
+    kept = [
+        checkpoint(tmp_path, "young", finished_days_ago=6),
+        checkpoint(tmp_path, "waiting", finished_days_ago=None),
+        checkpoint(tmp_path, "running", finished_days_ago=8),
+    ]
+    assert expire_checkpoints(tmp_path, keep_days=7, in_use={"running"}) == ["old"]
+    assert not old.exists()
+    assert all(folder.exists() for folder in kept)
+
+
+@pytest.mark.parametrize(
+    ("end", "marked"),
+    [
+        (RunEnd(outcome="exited", exit_code=0), True),
+        (RunEnd(outcome="exited", exit_code=1), True),
+        (RunEnd(outcome="exited", exit_code=0, notice_delivered=True, cause=StopCause.PREEMPT), False),
+        (RunEnd(outcome="exited", exit_code=0, notice_delivered=True, cause=StopCause.PREEMPT, done=True), True),
+        (RunEnd(outcome="exited", signal=9, notice_delivered=True, cause=StopCause.CANCEL), True),
+        (RunEnd(outcome="lost"), False),
+        (RunEnd(outcome="never_started"), False),
+    ],
+)
+def test_a_job_that_was_pushed_aside_is_not_marked_as_finished(tmp_path: Path, end: RunEnd, marked: bool) -> None:
+    run = planned(1, checkpoint=True)
+    (tmp_path / run.job_id).mkdir()
+    mark_finished(run, end, tmp_path)
+    assert (tmp_path / run.job_id / ".finished").exists() is marked
+
+
+def test_the_number_of_the_newest_plan_is_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "plan-number"
+    first = PlanNumberFile(path)
+    assert first.read() == (0, 0)
+    first.write((10**15, 7))
+    first.write((10**15, 8))
+    first.close()
+    second = PlanNumberFile(path)
+    assert second.read() == (10**15, 8)
+    second.close()
+
+
+def test_a_torn_record_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "plan-number"
+    path.write_bytes(b"     12")
+    file = PlanNumberFile(path)
+    assert file.read() == (0, 0)
+    file.close()
