@@ -91,13 +91,19 @@ class Feed:
             self._loop = HotLoop(self._settings, options, delivery, client="admission-feed")
             reading = asyncio.create_task(self._loop.run())
             try:
-                while self._of_job or self._of_all:
-                    self._wanted.clear()
-                    await asyncio.sleep(_LINGER_SECONDS)
+                await self._until_unwanted()
             finally:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
                 self._loop = None
+
+    async def _until_unwanted(self) -> None:
+        """Returns once nobody has listened for a while."""
+        while self._wanted.is_set():
+            self._wanted.clear()
+            await asyncio.sleep(_LINGER_SECONDS)
+            if self._of_job or self._of_all:
+                self._wanted.set()
 
     def close(self) -> None:
         """Tells every reader that its stream should end."""
