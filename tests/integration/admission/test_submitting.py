@@ -163,6 +163,24 @@ async def test_the_same_key_and_body_is_one_job_however_often_it_is_sent(
         assert await admission.count("jobs") == 2
 
 
+async def test_two_admissions_agree_on_keys_and_on_the_queue_s_maximum(
+    tmp_path: Path, database: servers.Database
+) -> None:
+    first = harness.settings_for(tmp_path / "1", database, harness.NO_KAFKA)
+    second = harness.settings_for(tmp_path / "2", database, harness.NO_KAFKA, pool=first.pool)
+    async with harness.running(first, database) as one, harness.running(second, database) as two:
+        await one.set_team("team-a", max_queued=10)
+        both = (one, two)
+        for number in range(5):
+            keyed = [each.submit(key=f"k{number}", team="team-a") for each in both for _ in range(4)]
+            answers = await asyncio.gather(*keyed)
+            assert len({answer.json()["job_id"] for answer in answers}) == 1
+            assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
+        answers = await asyncio.gather(*(each.submit(team="team-a") for each in both for _ in range(10)))
+        assert sorted(answer.status_code for answer in answers) == [201] * 5 + [429] * 15
+        assert await one.count("jobs") == 10
+
+
 async def test_a_key_is_known_with_or_without_quotes_and_whatever_the_order_of_members(
     lone_admission: Admission,
 ) -> None:

@@ -84,6 +84,11 @@ BEGIN
             END IF;
         END IF;
 
+        IF EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = p_job_ids[i]) THEN
+            outcome := 'admitted';
+            RETURN NEXT; CONTINUE;
+        END IF;
+
         SELECT * INTO team FROM teams AS t WHERE t.team_id = p_teams[i];
         IF NOT FOUND THEN
             outcome := 'unknown_team';
@@ -100,10 +105,7 @@ BEGIN
         outcome := 'admitted';
         INSERT INTO jobs AS j (job_id, pool_id, team_id, name, class_name, spec, submitted_by, traceparent)
         VALUES (p_job_ids[i], p_pool, p_teams[i], p_names[i], p_classes[i], p_specs[i]::jsonb, p_submitters[i], p_traceparents[i])
-        ON CONFLICT ON CONSTRAINT jobs_pkey DO NOTHING RETURNING j.* INTO job;
-        IF NOT FOUND THEN
-            RETURN NEXT; CONTINUE;
-        END IF;
+        RETURNING j.* INTO job;
         IF p_keys[i] IS NOT NULL THEN
             INSERT INTO idempotency_keys (team_id, key, request_hash, job_id)
             VALUES (p_teams[i], p_keys[i], p_hashes[i], p_job_ids[i]);

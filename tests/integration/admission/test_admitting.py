@@ -1,0 +1,107 @@
+"""The transaction that admits, seen from two connections at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import servers
+from admission_harness import until
+from makeway_admission.store import Connection, JobRequest, admit_jobs
+from makeway_schemas.ids import new_job_id
+
+
+def request(**values: object) -> JobRequest:
+    fields: dict[str, object] = {
+        "job_id": new_job_id(),
+        "team": "team-a",
+        "name": "job",
+        "class_name": "normal",
+        "spec": '{"command": ["true"]}',
+        "whole_gpus": 1,
+        "class_needs_allowance": False,
+        "not_preemptible": False,
+        "submitted_by": "tests",
+        **values,
+    }
+    return JobRequest(**fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def connections(database: servers.Database) -> AsyncIterator[list[Connection]]:
+    """Two connections of admission's role, and a team with room for one job."""
+    superuser = await asyncpg.connect(database.dsn)
+    await superuser.execute("INSERT INTO teams (team_id, max_queued, configured) VALUES ('team-a', 1, true)")
+    await superuser.close()
+    opened = [await asyncpg.connect(database.role_dsn("makeway_admission")) for _ in range(2)]
+    yield opened  # type: ignore[misc]
+    for connection in opened:
+        await connection.close()
+
+
+async def _blocked(connection: Connection) -> bool:
+    return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+
+async def test_the_last_place_in_the_queue_goes_to_one(connections: list[Connection]) -> None:
+    first, second = connections
+    async with first.transaction():
+        (mine,) = await admit_jobs(first, "default", [], [request()])
+        theirs = asyncio.create_task(admit_jobs(second, "default", [], [request()]))
+        await until(lambda: _blocked(first), "the second waits for the first")
+    assert mine.outcome == "admitted"
+    assert [each.outcome for each in await theirs] == ["queue_full"]
+
+
+async def test_one_key_on_two_connections_is_one_job(connections: list[Connection]) -> None:
+    first, second = connections
+    keyed = {"key": "k", "request_hash": b"h" * 32}
+    async with first.transaction():
+        (mine,) = await admit_jobs(first, "default", [], [request(**keyed)])
+        theirs = asyncio.create_task(admit_jobs(second, "default", [], [request(**keyed)]))
+        await until(lambda: _blocked(first), "the second waits for the first")
+    (repeated,) = await theirs
+    assert (repeated.outcome, repeated.job_id) == ("repeated", mine.job_id)
+
+
+async def test_a_transaction_that_is_rolled_back_leaves_its_place(connections: list[Connection]) -> None:
+    first, second = connections
+    transaction = first.transaction()
+    await transaction.start()
+    await admit_jobs(first, "default", [], [request()])
+    theirs = asyncio.create_task(admit_jobs(second, "default", [], [request()]))
+    await until(lambda: _blocked(first), "the second waits for the first")
+    await transaction.rollback()
+    assert [each.outcome for each in await theirs] == ["admitted"]
+
+
+async def test_each_request_of_a_batch_is_decided_by_itself_and_sees_those_before_it(
+    connections: list[Connection],
+) -> None:
+    twice = {"key": "k", "request_hash": b"h" * 32}
+    batch = [
+        request(team="nosuch"),
+        request(**twice),
+        request(**twice),
+        request(key="k", request_hash=b"x" * 32),
+        request(),
+    ]
+    written = await admit_jobs(connections[0], "default", [], batch)
+    assert [each.outcome for each in written] == ["unknown_team", "admitted", "repeated", "key_reused", "queue_full"]
+    assert {written[position].job_id for position in (1, 2, 3)} == {batch[1].job_id}
+    assert [each.outbox_id is not None for each in written] == [False, True, False, False, False]
+
+
+async def test_the_same_call_again_after_a_lost_answer_is_the_same_job(connections: list[Connection]) -> None:
+    call = [request()]
+    (first,) = await admit_jobs(connections[0], "default", [], call)
+    (again,) = await admit_jobs(connections[1], "default", [], call)
+    assert (again.outcome, again.job_id, again.outbox_id) == ("admitted", first.job_id, None)
+    assert await connections[0].fetchval("SELECT count(*) FROM admission_outbox") == 1
+    assert await connections[0].fetchval("SELECT admitted FROM teams WHERE team_id = 'team-a'") == 1
+
+
+async def test_published_rows_are_forgotten_in_the_next_transaction(connections: list[Connection]) -> None:
+    (first,) = await admit_jobs(connections[0], "default", [], [request()])
+    await admit_jobs(connections[0], "default", [first.outbox_id or 0, 12345], [request(team="nosuch")])
+    assert await connections[0].fetchval("SELECT count(*) FROM admission_outbox") == 0
