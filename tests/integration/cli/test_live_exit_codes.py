@@ -95,9 +95,21 @@ def test_what_runs_is_followed_to_the_last_byte_without_newline(live: Any) -> No
     assert live.run("logs", "--tail", "1", job_id)[1] == b"the end, without a newline"
 
 
+COUNTER = """
+import signal, sys, time
+def stop(*_):
+    time.sleep(0.3)
+    print("BYE", end="", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+for number in range(1, 100000):
+    print(number, flush=True)
+    time.sleep(0.05)
+"""
+
+
 def test_the_last_words_after_a_cancel_arrive_at_both_readers(live: Any) -> None:
-    program = "trap 'sleep 0.3; echo BYE; exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
-    job_id = live.run("submit", "--gpus", "0", "--", "sh", "-c", program)[1].decode().strip()
+    job_id = live.run("submit", "--gpus", "0", "--", sys.executable, "-c", COUNTER)[1].decode().strip()
     follower = live.start("logs", "--follow", job_id)
     assert follower.stdout is not None
     first = [follower.stdout.readline() for _ in range(5)]
