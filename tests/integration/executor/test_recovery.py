@@ -123,15 +123,6 @@ async def test_a_new_boot_ends_runs_without_an_end(first: NodeRun, tmp_path: Pat
     await first.end_all()
 
 
-async def test_a_folder_without_a_usable_intent_is_lost_and_stops_nobody(first: NodeRun) -> None:
-    folder = RunFolder(first.state / "runs", run_id(1))
-    os.close(folder.create())
-    (folder.path / "intent").write_bytes(b"run_id\0cut o")
-    first.adopt()
-    assert (await first.facts.wait(1, "run_exited")).end.outcome == "lost"
-    await first.end_all()
-
-
 async def test_a_waiting_run_is_forgotten_and_planned_again(first: NodeRun, second: NodeRun) -> None:
     one, two = planned(1, python(SAVES)), planned(2, shell("true"), after=(run_id(1),))
     first.plan(one, two)
@@ -153,3 +144,35 @@ async def test_an_adopted_run_blocks_its_card(first: NodeRun, second: NodeRun) -
     await second.facts.wait(1, "run_started")
     await asyncio.sleep(0)
     assert second.facts.kinds(2) == []
+
+
+@pytest.mark.parametrize("intent", [None, b"", b"run_id\0cut o"])
+async def test_a_start_that_was_cut_off_before_its_shim_gives_its_gpus_back(
+    second: NodeRun, tmp_path: Path, intent: bytes | None
+) -> None:
+    run = planned(1)
+    folder = RunFolder(tmp_path / "runs", run_id(1))
+    os.close(folder.create())
+    if intent is not None:
+        (folder.path / "intent").write_bytes(intent)
+    second.adopt()
+    assert (await second.facts.wait(1, "run_exited")).end.outcome == "never_started"
+    second.plan(run)
+    await until(lambda: second.facts.of(1, "run_exited")[-1].empty_gpus == (GPUS[0],))
+    assert second.facts.of(1, "run_started") == []
+
+
+async def test_a_run_with_a_spoilt_intent_gives_its_gpus_back_once_they_are_empty(
+    first: NodeRun, second: NodeRun
+) -> None:
+    run = planned(1, shell("exit 0"))
+    first.plan(run)
+    await first.facts.wait(1, "run_exited")
+    first.close()
+    folder = RunFolder(first.state / "runs", run_id(1))
+    (folder.path / "end.json").unlink()
+    (folder.path / "intent").write_bytes(b"spoilt")
+    second.adopt()
+    assert (await second.facts.wait(1, "run_exited")).end.outcome == "lost"
+    second.plan(run)
+    await until(lambda: second.facts.of(1, "run_exited")[-1].empty_gpus == (GPUS[0],))

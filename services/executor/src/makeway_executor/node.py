@@ -81,6 +81,8 @@ class Node:
             self.applied = (plan.epoch, plan.number)
             self._parts.plan_number.write(self.applied)
         self.wants_plan = plan.session != self._events.session
+        for planned in plan.runs:
+            self._learn(planned)
         known = {run_id: run.known() for run_id, run in self.runs.items()}
         for action in reconcile.decide(plan, known, session=self._events.session):
             self._perform(action)
@@ -147,6 +149,17 @@ class Node:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("a task of the node failed", exc_info=task.exception())
+
+    def _learn(self, planned: PlannedRun) -> None:
+        """A run of which only its end was left here: the plan knows its GPUs, which are proven empty and told now."""
+        run = self.runs.get(planned.run_id)
+        if run is None or run.planned is not None or run.end is None:
+            return
+        run.planned = planned
+        if run.end.outcome != "never_started":
+            run.held_gpus = {gpu.gpu_id for gpu in planned.gpus}
+        run.exit_told = False
+        self.spawn_task(self._prove_empty(run))
 
     def _perform(self, action: reconcile.Action) -> None:
         match action:

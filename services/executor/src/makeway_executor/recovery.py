@@ -1,7 +1,8 @@
 """Runs that an earlier executor left, and runs whose shim hung up.
 
 An end lies in the folder: it is taken as it is. The lock is held: a shim lives, and is followed again. The lock is free
-and there is no end: whoever finds it so writes the end. After a new boot no process can be left; within the same boot
+and there is no end: whoever finds it so writes the end. Without a usable intent nothing was started; the next plan says
+on which GPUs. After a new boot no process can be left; within the same boot
 the shim died alone, and what is left of its tree is stopped with the run's grace first.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from makeway_schemas.facts import RunEnd
 from makeway_schemas.plans import PlannedRun
 from pydantic import ValidationError
 
@@ -81,12 +83,18 @@ class Recovery:
 
     async def _write_end(self, run: Run, lock: int) -> None:
         started = run.folder.read_started()
+        if run.planned is None and started is None:
+            # The intent is whole before a shim is made, so there never was one.
+            self._end(run, ends.never_started(None, "its executor ended before it could be started"), lock)
+            return
         why = "the node was restarted"
         if run.boot_id == self._events.teller.boot_id:
             why = "its shim died"
             await self._stop_what_is_left(run, started)
         _LOG.warning("a run was lost", run_id=run.run_id, why=why)
-        end = ends.lost(why, run.folder.read_journal(), run.folder.log_size())
+        self._end(run, ends.lost(why, run.folder.read_journal(), run.folder.log_size()), lock)
+
+    def _end(self, run: Run, end: RunEnd, lock: int) -> None:
         self._node.write_end(run, end, lock)
         self._events.ended_without_shim(run)
         self._node.end_run(run, end)
