@@ -134,4 +134,6 @@ def end_all(cluster: LiveCluster, *, within: float = 60.0) -> None:
 
 
 def _leases(cluster: LiveCluster, ids: list[str]) -> list[dict[str, object]]:
-    return cluster.sql("SELECT l.run_id, l.state FROM leases AS l JOIN runs AS r USING (run_id) WHERE r.job_id = ANY ($1)", ids)
+    return cluster.sql(
+        "SELECT l.run_id, l.state FROM leases AS l JOIN runs AS r USING (run_id) WHERE r.job_id = ANY ($1)", ids
+    )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -168,8 +168,9 @@ class LiveCluster:
         return wait_until(lambda: read_state(self.folder), "the cluster's state can be read")
 
     def http(self, token: str | None = None) -> httpx.Client:
-        """A plain HTTP client."""
-        headers = {"authorization": f"Bearer {self.token if token is None else token}"}
+        """A plain HTTP client, with the admin's token or another one; without one for an empty text."""
+        chosen = self.token if token is None else token
+        headers = {"authorization": f"Bearer {chosen}"} if chosen else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
 
     def run(self, *arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -255,7 +256,8 @@ class LiveCluster:
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def tail(self, name: str, lines: int = 30) -> str:
         """The end of a child's log."""
@@ -306,4 +308,3 @@ def live_cluster(
     finally:
         down = [MAKEWAY, "down", "--wipe", "--grace", "1"]
         subprocess.run(down, env=environment, check=False, capture_output=True, timeout=90)
-

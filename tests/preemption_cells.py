@@ -7,6 +7,7 @@ of the preemptor, and the victim on its way out; a cell is pushed into them just
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from live_cluster import LiveCluster, LiveJob, wait_until
 
@@ -101,7 +102,7 @@ class Cell:
         assert (ended.state, ended.preemptions) == ("SUCCEEDED", 0), f"{self.name}: {ended}"
         self.victim.wait_for("resumed", run=2)
 
-    _ACTIONS = {
+    _ACTIONS: ClassVar[dict[str, Callable[["Cell"], None]]] = {
         "running": _run_victim,
         "noticed": _notice_victim,
         "acked": _save_victim,

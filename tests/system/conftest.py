@@ -1,4 +1,4 @@
-"""One live cluster a session, shared by tests that use different cards; clusters of a test's own where it must be so."""
+"""One live cluster a session, shared by tests on different cards; clusters of a test's own where it must be so."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -18,7 +18,8 @@ _numbers = itertools.count(1)
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """A cluster of one node with four cards of one type and one of each lane's; team `default` may do everything."""
     simulate = ",".join([f"4x{POOL}", *(f"1x{lane}" for lane in LANES)])
-    with live_cluster(tmp_path_factory.mktemp("shared"), simulate=simulate) as cluster:
+    settings = {"QUARANTINE_AFTER_SECONDS": "3", "PROBATION_SECONDS": "1"}
+    with live_cluster(tmp_path_factory.mktemp("shared"), simulate=simulate, settings=settings) as cluster:
         cluster.allow_everything("default")
         yield cluster
 

@@ -1,4 +1,4 @@
-"""A job that does step by step what its test says: `python -I -S scripted_job.py FOLDER [hold|leave|ignore|exit]`.
+"""A job that does step by step what its test says: `python -I -S scripted_job.py FOLDER ON_NOTICE`.
 
 It needs the standard library alone and no package of ours, so that a start costs a test little. It writes what happened
 as JSON lines into FOLDER/journal and takes instructions, one a line, from the pipe FOLDER/control.RUN:
@@ -8,9 +8,9 @@ as JSON lines into FOLDER/journal and takes instructions, one a line, from the p
     fill BYTES   that many bytes of numbered lines on stdout
     orphan       a child in a session of its own that ignores every signal but SIGKILL, and keeps our locks
     exit CODE    leave now;  done: declare the work done, stay
-    pause        stop listening for a while: ends when FOLDER/go exists
 
-On SIGTERM it goes on waiting (hold), saves and leaves (leave), leaves with 0 (exit), or goes on whatever comes (ignore).
+On SIGTERM it goes on waiting (`hold`, `ignore`), saves and leaves (`leave`), leaves with 0 (`exit`), prints BYE and
+leaves a little later (`bye`), or saves for some seconds and then leaves (`slow:SECONDS`).
 It holds a lock a GPU and one a job for life, as its children do: two holders at once are noted in `violations`.
 """
 
@@ -89,6 +89,14 @@ def on_notice(_number: int, _frame: object) -> None:
         leave(0)
     elif ON_NOTICE == "exit":
         leave(0)
+    elif ON_NOTICE == "bye":
+        print("BYE", flush=True)
+        time.sleep(0.3)
+        leave(0)
+    elif ON_NOTICE.startswith("slow:"):
+        time.sleep(float(ON_NOTICE.partition(":")[2]))
+        (FOLDER / "DONE").touch()
+        leave(0)
 
 
 def orphan() -> None:
@@ -110,12 +118,6 @@ def fill(total: int) -> None:
     sys.stdout.flush()
 
 
-def pause() -> None:
-    """Until the file is there."""
-    while not (FOLDER / "go").exists():
-        time.sleep(0.05)
-
-
 def obey(line: str) -> None:
     """One instruction."""
     verb, _, rest = line.partition(" ")
@@ -134,8 +136,6 @@ def obey(line: str) -> None:
     elif verb == "done":
         tell("done")
         note("declared done")
-    elif verb == "pause":
-        pause()
     else:
         raise ValueError(f"unknown instruction {line!r}")
     note("obeyed", line=line)

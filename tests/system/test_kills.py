@@ -40,7 +40,9 @@ def test_a_service_killed_at_each_step_of_a_preemption(cluster: LiveCluster, uni
 
     killed = cluster.kill(service)
     bystander.tell("exit 7")
-    all_of([(step, cells[step].assert_untouched) for step in ("noticed", "acked", "taken over", "resumed", "submitted")])
+    all_of(
+        [(step, cells[step].assert_untouched) for step in ("noticed", "acked", "taken over", "resumed", "submitted")]
+    )
     all_of([(step, cell.finish) for step, cell in cells.items()])
     cluster.wait_healthy(service, instead_of=killed)
     ended = bystander.wait_end()
