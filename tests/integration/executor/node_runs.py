@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from makeway_executor.node import Node, NodeParts
 from makeway_executor.plan_number import PlanNumberFile
 from makeway_executor.recovery import Recovery
 from makeway_executor.run_events import RunEvents
+from makeway_executor.run_folder import RunFolder
 from makeway_executor.shim import Spawner
 from makeway_runtime.devices.simulated import SimulatedDevices, uuid_of
 from makeway_schemas.ids import job_of
@@ -110,6 +112,26 @@ class Facts:
         return found[0]
 
 
+class RememberingSpawner(Spawner):
+    """Knows its shims, which a test has to reap; an executor ignores its children's deaths instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pids: list[int] = []
+
+    def spawn(self, folder: RunFolder, lock: int, control_path: str) -> tuple[int, socket.socket]:
+        pid, connection = super().spawn(folder, lock, control_path)
+        self.pids.append(pid)
+        return pid, connection
+
+
+def _is_reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
 class NodeRun:
     """One executor's life over a state folder; another may follow on the same folder."""
 
@@ -126,7 +148,7 @@ class NodeRun:
             self.events.runs,
             WatchOptions(quarantine_after_seconds=options.get("quarantine", 30.0), probation_seconds=300.0),
         )
-        self.spawner = Spawner()
+        self.spawner = RememberingSpawner()
         parts = NodeParts(
             run_root=state / "runs",
             folders=NodeFolders(
@@ -166,9 +188,4 @@ class NodeRun:
         await until(lambda: all(run.link or not run.alive for run in self.node.runs.values()))
         await asyncio.wait_for(self.node.drain(0.0), DEADLINE_SECONDS)
         self.close()
-        while True:
-            try:
-                if not os.waitpid(-1, os.WNOHANG)[0]:
-                    await asyncio.sleep(0.01)
-            except ChildProcessError:
-                return
+        await until(lambda: all(map(_is_reaped, self.spawner.pids)))

@@ -47,8 +47,8 @@ async def test_a_planned_run_starts_ends_and_goes_once_it_is_booked(node: NodeRu
     node.plan(run)  # not booked yet: nothing starts again
     assert node.facts.kinds(1) == ["run_started", "run_exited"]
     node.plan()
-    assert not (node.state / "runs" / run_id(1)).exists()
     assert node.node.runs == {}
+    await until(lambda: not (node.state / "runs" / run_id(1)).exists())
 
 
 async def test_a_job_gets_its_environment_and_nothing_of_the_agents(node: NodeRun) -> None:
