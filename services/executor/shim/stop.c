@@ -43,7 +43,7 @@ static int64_t due(int64_t delay_ms)
 
 int64_t stop_grace_left_ms(const struct shim *shim)
 {
-    int64_t left = shim->stop.kill_at_ms - monotonic_ms();
+    int64_t left = shim->stop.kill_at_ms - 1 - monotonic_ms(); /* never more than there is */
     if (!shim->stop.delivered)
         return -1;
     return left > 0 ? left : 0;

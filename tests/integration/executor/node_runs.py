@@ -160,7 +160,7 @@ class NodeRun:
             ),
             spawner=self.spawner,
             watch=self.watch,
-            plan_number=PlanNumberFile(state / "plan-number"),
+            plan_number=PlanNumberFile(options.get("plan_number", state / "plan-number")),
             refusal=lambda _planned: self.refusal,
             start_delay_seconds=options.get("start_delay", 0.0),
         )

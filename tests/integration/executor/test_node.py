@@ -333,6 +333,29 @@ async def test_a_tree_that_left_its_session_is_stopped(tmp_path: Path, sockets: 
     await node.end_all()
 
 
+async def test_cgroups_that_a_job_made_in_its_own_go_with_its_run(node: NodeRun) -> None:
+    base = housekeeping.writable_cgroup(NODE)
+    if base is None:
+        pytest.skip("no cgroup v2 can be made here")
+    node.plan(planned(1, shell(f"mkdir {base}/{run_id(1)}/inner; grep 0:: /proc/self/cgroup")))
+    await node.facts.wait(1, "run_exited")
+    assert node.log(1).strip().endswith(run_id(1).encode())
+    node.plan()
+    await until(lambda: not (base / run_id(1)).exists())
+
+
+async def test_a_full_disk_does_not_keep_a_plan_from_being_applied(tmp_path: Path, sockets: Path) -> None:
+    """/dev/full answers every write as a full disk does."""
+    node = NodeRun(tmp_path, sockets, plan_number=Path("/dev/full"))
+    run = planned(1)
+    node.plan(run)
+    await node.facts.wait(1, "run_started")
+    node.plan(stopped(run))
+    assert (await node.facts.wait(1, "run_exited")).end.notice_delivered
+    assert not node.plan(number=1)
+    await node.end_all()
+
+
 async def test_a_drain_stops_all_as_ours_and_buries_who_waits(node: NodeRun) -> None:
     node.plan(planned(1, python(SAVES)), planned(2, after=(run_id(1),)), planned(3, shell("exit 4"), gpu=1))
     await until(lambda: b"ready" in node.log(1))

@@ -6,7 +6,7 @@ import secrets
 import signal
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -167,7 +167,7 @@ async def test_a_run_on_a_card_that_is_not_here_never_starts(desk: Desk) -> None
     assert "has no GPU" in end.message
 
 
-async def test_a_start_is_fast(desk: Desk, record_property: pytest.FixtureRequest) -> None:
+async def test_a_start_is_fast(desk: Desk, record_property: Callable[[str, object], None]) -> None:
     """From publishing the plan to the job's own clock, the broker's hop included."""
     desk.start()
     session = await desk.session()
@@ -180,4 +180,5 @@ async def test_a_start_is_fast(desk: Desk, record_property: pytest.FixtureReques
         await desk.fact(number, "run_exited")
         waits_ms.append((int(out.read_text()) - begin_ns) / 1e6)
         await desk.plan(session)
-    assert statistics.median(waits_ms) < 50, waits_ms
+    record_property("plan_to_job_ms", round(statistics.median(waits_ms), 2))
+    assert statistics.median(waits_ms) < 250, waits_ms  # a guard against a wait somewhere, not a measurement

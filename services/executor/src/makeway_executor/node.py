@@ -22,7 +22,7 @@ from makeway_schemas.facts import RunEnd
 from makeway_schemas.plans import NodePlan, PlannedRun, Stop, Verb
 from makeway_schemas.states import StopCause
 
-from makeway_executor import clock, ends, launch, reconcile, shim
+from makeway_executor import clock, ends, launch, orphans, reconcile, shim
 from makeway_executor.errors import InvalidIntent, SpawnFailed
 from makeway_executor.gpu_watch import GpuWatch
 from makeway_executor.plan_number import PlanNumberFile
@@ -79,7 +79,7 @@ class Node:
             return False
         if (plan.epoch, plan.number) != self.applied:
             self.applied = (plan.epoch, plan.number)
-            self._parts.plan_number.write(self.applied)
+            self._remember_number()
         self.wants_plan = plan.session != self._events.session
         for planned in plan.runs:
             self._learn(planned)
@@ -144,6 +144,12 @@ class Node:
                 run.link.close()
         self._parts.spawner.close()
         self._parts.plan_number.close()
+
+    def _remember_number(self) -> None:
+        try:
+            self._parts.plan_number.write(self.applied)
+        except OSError as error:  # a full disk must not keep a stop from being obeyed
+            _LOG.warning("the plan's number is kept in memory alone", error=str(error))
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -313,4 +319,6 @@ def _remove_files(runs: list[Run]) -> None:
     for run in runs:
         if run.control_path:
             Path(run.control_path).unlink(missing_ok=True)
+        if run.cgroup is not None:
+            orphans.remove_cgroup(Path(run.cgroup))
         run.folder.remove()

@@ -7,6 +7,7 @@ by the run's cgroup, where there is one, or as a descendant of one that has the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from dataclasses import dataclass
@@ -61,11 +62,11 @@ async def stop_tree(marks: Marks, *, grace_seconds: float, signal_number: int) -
 
 
 def remove_cgroup(folder: Path) -> None:
-    """Removes an empty cgroup; one that is in use or gone stays as it is."""
-    try:
-        folder.rmdir()
-    except OSError:
-        return
+    """Removes a run's cgroup with those that the job made inside it; what is in use or gone stays as it is."""
+    inner = [Path(place) for place, _, _ in os.walk(folder)]
+    for place in sorted(inner, reverse=True):
+        with contextlib.suppress(OSError):
+            place.rmdir()
 
 
 def _signal(processes: dict[int, int], signal_number: int) -> None:

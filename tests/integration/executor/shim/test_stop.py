@@ -211,7 +211,6 @@ def test_the_time_limit_can_be_changed_and_lifted(shims: Shims) -> None:
 
 
 def test_what_has_ended_by_itself_before_the_notice_keeps_its_result(shims: Shims) -> None:
-    run = shims.shell("read line < gate; exit 0", working_dir=str(shims.root))
     os.mkfifo(shims.root / "gate")
     run = shims.shell("read line < gate; exit 0")
     pid = run.event("started")["pid"]
