@@ -269,9 +269,13 @@ class Store:
         """The decision in force."""
         return await self._one("newest_decision", job_id=job_id)
 
-    async def waiting_jobs(self) -> list[Record]:
-        """What the order of the queue is made of."""
-        return await self._many("waiting_jobs", pool=self._pool)
+    async def waiting_groups(self) -> list[Record]:
+        """Waiting jobs by class and priorities, with how many and since when."""
+        return await self._many("waiting_groups", pool=self._pool)
+
+    async def jobs_ahead(self, **conditions: Any) -> list[Record]:
+        """Jobs ahead of one in the queue, the nearest of each group; `conditions` are those of the statement."""
+        return await self._many("jobs_ahead", pool=self._pool, **conditions)
 
     async def events_of_job(self, job_id: str, after: int, limit: int) -> list[Record]:
         """A job's history after a cursor."""

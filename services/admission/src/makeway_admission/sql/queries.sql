@@ -145,12 +145,39 @@ ORDER BY admission_order DESC LIMIT 1;
 SELECT choice, reason_code, reason, detail, decided_at FROM decisions
 WHERE job_id = :job_id ORDER BY decision_id DESC LIMIT 1;
 
--- name: waiting_jobs
--- What the order of the queue is made of.
-SELECT j.job_id, j.name, j.team_id, j.class_name, j.admission_order, j.submitted_at,
-       (j.spec ->> 'priority')::integer AS own_priority, s.manual_priority, s.queued_since
-FROM jobs AS j JOIN job_states AS s ON s.job_id = j.job_id
-WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE');
+-- name: waiting_groups
+-- Waiting jobs that differ only by when they came: the order of the queue needs no more than this of most of them.
+SELECT j.class_name, (j.spec ->> 'priority')::integer AS own_priority, s.manual_priority, count(*) AS jobs,
+       min(s.queued_since) AS first_since, max(s.queued_since) AS last_since
+FROM job_states AS s JOIN jobs AS j ON j.job_id = s.job_id
+WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
+GROUP BY j.class_name, own_priority, s.manual_priority ORDER BY j.class_name, own_priority, s.manual_priority;
+
+-- name: jobs_ahead
+-- How many waiting jobs are ahead of one, and of each group those that are nearest to it. `above`: whoever waits since
+-- then or longer has a higher value; `level`: at least the same, so that submit time and order of admission decide.
+WITH groups AS (
+    SELECT * FROM unnest(:classes::text[], :own::integer[], :manual::integer[], :above::timestamptz[], :level::timestamptz[])
+        WITH ORDINALITY AS g (class_name, own_priority, manual_priority, above, level, number)
+), ahead AS (
+    SELECT g.number, j.job_id, j.name, j.team_id, j.class_name, j.admission_order, j.submitted_at, g.own_priority,
+           s.manual_priority, s.queued_since, coalesce(s.queued_since <= g.above, false) AS is_above
+    FROM job_states AS s
+    JOIN jobs AS j ON j.job_id = s.job_id
+    JOIN groups AS g ON g.class_name = j.class_name AND g.manual_priority IS NOT DISTINCT FROM s.manual_priority
+        AND g.own_priority IS NOT DISTINCT FROM (j.spec ->> 'priority')::integer
+    WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
+      AND (s.queued_since <= g.above OR (s.queued_since <= g.level
+           AND (j.submitted_at, j.admission_order) < (:submitted_at::timestamptz, :admission_order::bigint)))
+), ranked AS (
+    SELECT ahead.*, count(*) OVER () AS jobs_ahead,
+           row_number() OVER (PARTITION BY number
+                              ORDER BY is_above, queued_since DESC, submitted_at DESC, admission_order DESC) AS place
+    FROM ahead
+)
+SELECT job_id, name, team_id, class_name, admission_order, submitted_at, own_priority, manual_priority, queued_since,
+       jobs_ahead
+FROM ranked WHERE place <= :most_a_group;
 
 -- name: events_of_job
 -- A job's history after a cursor.
