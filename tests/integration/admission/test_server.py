@@ -27,6 +27,15 @@ async def test_a_head_that_does_not_end_is_cut_off(lone_admission: Admission) ->
     assert (await lone_admission.client.get("/healthz")).status_code == 200
 
 
+async def test_a_body_that_comes_in_one_piece_with_its_head_is_read(lone_admission: Admission) -> None:
+    reader, writer = await _raw(lone_admission)
+    body = b'{"command": ["true"]' + b" " * 200_000 + b"}"
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {harness.ADMIN}\r\nContent-Length: {len(body)}"
+    writer.write(head.encode() + b"\r\n\r\n" + body)
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 201")
+    writer.close()
+
+
 async def test_a_client_that_sends_no_head_in_time_is_let_go(
     lone_admission: Admission, monkeypatch: pytest.MonkeyPatch
 ) -> None:

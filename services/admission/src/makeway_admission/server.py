@@ -54,13 +54,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Counts a head's bytes."""
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_MAX_BYTES:
-                self.send_400_response(f"The request's head has more than {HEAD_MAX_BYTES} bytes.")
-                return
+        """Counts a head's bytes. What one read brings is bounded already, and may have a body behind the head."""
+        self._head_bytes += len(data)
         super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_MAX_BYTES:
+            self.send_400_response(f"The request's head has more than {HEAD_MAX_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
         """A head begins."""
