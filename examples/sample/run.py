@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from makeway.client import Client
+from makeway.errors import MakewayError
 from makeway_schemas.api import JobDetail, PreemptionView
 from makeway_schemas.states import TERMINAL, JobState
 from story import Story, table
@@ -33,6 +34,7 @@ URGENT = "infer-now"
 # One thread in numpy's arithmetic: the order of a sum is then always the same, and so is its last bit.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 LIMIT_SECONDS = 120
+KEEP = bool(os.environ.get("KEEP"))
 
 
 class NotAsPromised(Exception):
@@ -41,23 +43,21 @@ class NotAsPromised(Exception):
 
 def main() -> int:
     """Returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     (ROOT / ".makeway").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=ROOT / ".makeway"))
     try:
-        with _cluster(folder / "state"):
-            _say_what_comes()
-            references = _start_undisturbed(folder)
+        with _cluster(folder / "state"), _undisturbed(folder) as references:
             jobs, preemptions = _play(folder, references)
             _check(jobs, preemptions, _compare(folder, references))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except (NotAsPromised, subprocess.CalledProcessError) as error:
-        print(f"\nNOT AS PROMISED: {error}", file=sys.stderr)
+    except (NotAsPromised, MakewayError, subprocess.CalledProcessError) as error:
+        print(f"\nNOT AS PROMISED: {error}\nKEEP=1 make run leaves everything there to look at", file=sys.stderr)
         return 1
     finally:
-        if not os.environ.get("KEEP"):
+        if not KEEP:
             shutil.rmtree(folder, ignore_errors=True)
     _say_what_next(folder / "state")
     return 0
@@ -67,32 +67,44 @@ def main() -> int:
 def _cluster(state: Path) -> Iterator[None]:
     """A local cluster for as long as the block lasts, or for good with KEEP=1."""
     try:
-        subprocess.run([MAKEWAY, "up", "--state", state, "--simulate", GPUS], check=True)
+        up = subprocess.run(
+            [MAKEWAY, "up", "--state", state, "--simulate", GPUS, "--output", "json"],
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        _say_what_comes(json.loads(up.stdout))
         yield
     finally:
-        if not os.environ.get("KEEP") and state.exists():
-            subprocess.run([MAKEWAY, "down", "--wipe", "--state", state], check=False)
+        if not KEEP and state.exists():
+            # The cluster is stopped whole: an impatient Ctrl-C reaches neither us nor `down`.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            subprocess.run([MAKEWAY, "down", "--wipe", "--state", state], check=False, start_new_session=True)
 
 
-def _say_what_comes() -> None:
-    print()
-    print("The four GPUs are SIMULATED. Processes, signals, checkpoints, Kafka and PostgreSQL are real.")
-    print("Four trainings of class normal fill them; then an urgent job comes and cannot wait.")
-    print()
-
-
-def _start_undisturbed(folder: Path) -> dict[str, subprocess.Popen[bytes]]:
+@contextmanager
+def _undisturbed(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """The same trainings as plain processes that nobody interrupts, and without the pauses between steps."""
-    return {
-        name: subprocess.Popen(
-            _training(
-                folder / "undisturbed", name, "--step-seconds", "0", "--checkpoints", str(folder / "plain" / name)
-            ),
-            env=os.environ | ONE_THREAD,
-            stdout=subprocess.DEVNULL,
-        )
-        for name in TRAININGS
-    }
+    references: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name in TRAININGS:
+            options = ["--step-seconds", "0", "--checkpoints", str(folder / "plain" / name)]
+            command = _training(folder / "undisturbed", name, *options)
+            # In a session of their own: Ctrl-C comes to us, and we end them.
+            references[name] = subprocess.Popen(
+                command, env=os.environ | ONE_THREAD, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        yield references
+    finally:
+        for process in references.values():
+            process.kill()
+            process.wait()
+
+
+def _say_what_comes(up: dict[str, str]) -> None:
+    print(f"cluster  {up['url']}, state in {up['state']}")
+    print(f"GPUs     {GPUS}, SIMULATED; processes, signals, checkpoints, Kafka and PostgreSQL are real")
+    print("to come  four trainings of class normal fill the GPUs; then an urgent job comes that cannot wait")
+    print(flush=True)
 
 
 def _training(models: Path, name: str, *options: str) -> list[str]:
@@ -187,7 +199,7 @@ def _say_cost(urgent: JobDetail, victim: JobDetail, record: PreemptionView) -> N
 def _say_what_next(state: Path) -> None:
     makeway = MAKEWAY.relative_to(ROOT) if MAKEWAY.is_relative_to(ROOT) else MAKEWAY
     print()
-    if os.environ.get("KEEP"):
+    if KEEP:
         print("The cluster is up. To paste next:")
         print(f"  export MAKEWAY_STATE='{state}'")
         print(f"  {makeway} ps\n  {makeway} preemptions\n  {makeway} logs --run all train-1\n  {makeway} down --wipe")

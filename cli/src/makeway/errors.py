@@ -50,6 +50,17 @@ class Refused(MakewayError):
         super().__init__("\n".join(problem_lines(problem)))
 
 
+class BadAnswer(MakewayError):
+    """An answer that is none of the API's: another program has the address, or its version is too far from ours."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"the answer to {path} is not one that this version understands; see `makeway doctor`: {reason}"
+        )
+
+
 class StillRunning(MakewayError):
     """The wait ended before the job did; the job goes on."""
 

@@ -7,14 +7,16 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
+import httpx
 from makeway_schemas import api
 from makeway_schemas.ids import is_job_id
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import TERMINAL, JobState
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from makeway.client.streams import job_events, log_pieces
 from makeway.client.transport import Patience, Transport
+from makeway.errors import BadAnswer
 
 _M = TypeVar("_M", bound=BaseModel)
 _PAGE: Final = 200
@@ -39,6 +41,10 @@ class JobQuery:
         pairs += [("state", state.value) for state in self.states]
         pairs += [("label", f"{name}={value}") for name, value in self.labels.items()]
         return [*pairs, ("all", "true")] if self.include_finished else pairs
+
+
+class _Resolved(api.ApiModel):
+    job_id: str
 
 
 class Client:
@@ -76,14 +82,14 @@ class Client:
         if traceparent:
             headers["traceparent"] = traceparent
         response = self.transport.request("POST", "/v1/jobs", json=body, headers=headers)
-        return api.Submitted.model_validate_json(response.content)
+        return _read(api.Submitted, response)
 
     def resolve(self, reference: str) -> str:
         """The job id that a name, an id, its prefix or ``@last`` (the newest of this token) stands for."""
         if is_job_id(reference):
             return reference
-        answer = self.transport.request("GET", "/v1/resolve", params={"ref": reference}).json()
-        return str(answer["job_id"])
+        response = self.transport.request("GET", "/v1/resolve", params={"ref": reference})
+        return _read(_Resolved, response).job_id
 
     def job(self, job_id: str) -> api.JobDetail:
         """One job with its specification and runs."""
@@ -97,7 +103,7 @@ class Client:
         while left is None or left > 0:
             paging = [("limit", str(min(left or _PAGE, _PAGE)))] + ([("cursor", cursor)] if cursor else [])
             response = self.transport.request("GET", "/v1/jobs", params=[*params, *paging])
-            page = api.JobPage.model_validate_json(response.content)
+            page = _read(api.JobPage, response)
             yield from page.jobs if left is None else page.jobs[:left]
             left = None if left is None else left - len(page.jobs)
             cursor = page.next
@@ -111,12 +117,12 @@ class Client:
     def cancel(self, job_id: str) -> api.CommandAccepted:
         """Asks for the job's end; it is STOPPING until its process is proven gone."""
         response = self.transport.request("POST", f"{_job(job_id)}/cancel")
-        return api.CommandAccepted.model_validate_json(response.content)
+        return _read(api.CommandAccepted, response)
 
     def set_priority(self, job_id: str, priority: int | None) -> api.CommandAccepted:
         """Sets a manual value; None takes it back."""
         response = self.transport.request("PUT", f"{_job(job_id)}/priority", json={"priority": priority})
-        return api.CommandAccepted.model_validate_json(response.content)
+        return _read(api.CommandAccepted, response)
 
     def events(self, job_id: str, *, after: int = 0) -> Iterator[api.EventView]:
         """The job's events after a sequence number, as they happen, over outages; ends after a terminal state."""
@@ -160,7 +166,7 @@ class Client:
         """Creates or replaces a team's limits."""
         path = f"/v1/teams/{quote(team, safe='')}"
         response = self.transport.request("PUT", path, json=body.model_dump(mode="json"))
-        return api.TeamView.model_validate_json(response.content)
+        return _read(api.TeamView, response)
 
     def tokens(self) -> list[api.TokenView]:
         """All tokens, without their secrets."""
@@ -169,7 +175,7 @@ class Client:
     def create_token(self, request: api.TokenRequest) -> api.TokenCreated:
         """A new token; its secret is shown this once."""
         response = self.transport.request("POST", "/v1/tokens", json=request.model_dump(mode="json"))
-        return api.TokenCreated.model_validate_json(response.content)
+        return _read(api.TokenCreated, response)
 
     def revoke_token(self, token_id: str) -> None:
         """From now on the token opens nothing."""
@@ -180,11 +186,21 @@ class Client:
         return self._get(api.Health, "/healthz")
 
     def _get(self, model: type[_M], path: str) -> _M:
-        return model.model_validate_json(self.transport.request("GET", path).content)
+        return _read(model, self.transport.request("GET", path))
 
     def _list(self, model: type[_M], path: str, params: Mapping[str, str] | None = None) -> list[_M]:
         response = self.transport.request("GET", path, params=dict(params or {}))
-        return TypeAdapter(list[model]).validate_json(response.content)  # type: ignore[valid-type]
+        try:
+            return TypeAdapter(list[model]).validate_json(response.content)  # type: ignore[valid-type]
+        except ValidationError as error:
+            raise BadAnswer(path, str(error)) from error
+
+
+def _read(model: type[_M], response: httpx.Response) -> _M:
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        raise BadAnswer(response.url.path, str(error)) from error
 
 
 def _job(job_id: str) -> str:

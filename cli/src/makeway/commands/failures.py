@@ -1,6 +1,7 @@
 """What an error of the client becomes on the command line: sentences on stderr and an exit code."""
 
 from makeway.errors import (
+    BadAnswer,
     MakewayError,
     NoCluster,
     NoContact,
@@ -16,6 +17,7 @@ _CODES: dict[type[MakewayError], ExitCode] = {
     Refused: ExitCode.REFUSED,
     SpecInvalid: ExitCode.REFUSED,
     NoContact: ExitCode.NO_CONTACT,
+    BadAnswer: ExitCode.NO_CONTACT,
     NoCluster: ExitCode.NO_CONTACT,
     NoScheduler: ExitCode.NO_CONTACT,
     StillRunning: ExitCode.STILL_RUNNING,

@@ -117,7 +117,7 @@ def _job_fields(job: JobDetail) -> list[tuple[str, str]]:
         ("end", job.end_cause or ""),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("run time", format_duration(job.used_seconds) if job.used_seconds else ""),
-        ("preempted", f"{job.preemptions} times" if job.preemptions else ""),
+        ("preempted", f"{job.preemptions}x" if job.preemptions else ""),
         ("last acked step", "" if job.last_ack_step is None else str(job.last_ack_step)),
     ]
 

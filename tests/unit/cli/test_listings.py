@@ -1,0 +1,167 @@
+"""What is printed: safe for a terminal as text, exact as JSON, and never wrong about what is unknown."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from api_stub import JOB_ID, NOW, Answer, Makeway, StubServer, job_detail, job_view, run_view
+from makeway.output import age, safe
+
+CLUSTER = {
+    "version": "0.1.0",
+    "nodes": 1,
+    "nodes_ready": 1,
+    "gpus": 4,
+    "gpus_leased": 1,
+    "jobs": {"RUNNING": 1},
+    "by_type": [],
+    "scheduler": "scheduler-1",
+    "epoch": 3,
+}
+
+
+def test_ps_shows_its_columns(server: StubServer, makeway: Makeway) -> None:
+    server.on(
+        "GET", "/v1/jobs", {"jobs": [job_view(state="QUEUED", node=None, reason="waits for a GPU", preemptions=2)]}
+    )
+    heading, row = makeway("ps").stdout.splitlines()
+    assert heading.split() == ["ID", "NAME", "TEAM", "CLASS", "STATE", "GPUS", "NODE", "AGE", "PREEMPTED", "REASON"]
+    assert row.split()[:7] == [JOB_ID, "train", "vision", "normal", "QUEUED", "1", "-"]
+    assert row.endswith("2          waits for a GPU")
+
+
+def test_a_name_cannot_move_the_cursor_nor_break_the_list(server: StubServer, makeway: Makeway) -> None:
+    names = ["\x1b[2Jgone", "a\nb", "\u202egnp.exe", "训练", "🚀"]
+    server.on("GET", "/v1/jobs", {"jobs": [job_view(name=name) for name in names]})
+    result = makeway("ps")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == len(names) + 1
+    assert "\x1b" not in result.stdout
+    assert r"\x1b[2Jgone" in result.stdout
+    assert r"\u202egnp.exe" in result.stdout
+    assert "训练" in result.stdout
+
+
+def test_an_answer_that_cannot_be_read_is_said_without_a_traceback(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", "/v1/jobs", {"jobs": "none"})
+    result = makeway("ps")
+    assert result.returncode == 124
+    assert result.stderr.startswith("makeway:")
+    assert "the answer to /v1/jobs" in result.stderr
+
+
+def test_wide_characters_keep_the_columns_aligned(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", "/v1/jobs", {"jobs": [job_view(name="训练"), job_view(name="abcd")]})
+    _, wide, narrow = makeway("ps").stdout.splitlines()
+    assert wide.index("vision") == narrow.index("vision") - 2  # two characters that take four columns
+
+
+def test_json_is_what_the_api_sent(server: StubServer, makeway: Makeway) -> None:
+    view = job_view(name="\x1b[2J 训练", labels={"a": "b"})
+    server.on("GET", "/v1/jobs", {"jobs": [view]})
+    shown = json.loads(makeway("ps", "--output", "json").stdout)[0]
+    assert {name: shown[name] for name in view if name != "submitted_at"} | {"submitted_at": NOW} == view
+
+
+def test_all_pages_are_fetched_up_to_the_limit(server: StubServer, makeway: Makeway) -> None:
+    first, second = {"jobs": [job_view()] * 3, "next": "17"}, {"jobs": [job_view()] * 3}
+    server.on("GET", "/v1/jobs", first, second)
+    assert len(makeway("ps").stdout.splitlines()) == 7
+    assert server.requests[1].query["cursor"] == ["17"]
+    server.on("GET", "/v1/jobs", first)
+    assert len(makeway("ps", "--limit", "2").stdout.splitlines()) == 3
+
+
+def test_ps_asks_for_what_its_flags_say(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", "/v1/jobs", {"jobs": []})
+    makeway("ps", "--in", "QUEUED", "--in", "HELD", "--team", "t", "--class", "low", "--label", "a=b=c", "--all")
+    query = server.requests[0].query
+    assert (query["state"], query["label"], query["all"]) == (["QUEUED", "HELD"], ["a=b=c"], ["true"])
+    assert (query["team"], query["class"]) == (["t"], ["low"])
+
+
+def test_show_tells_every_run(server: StubServer, makeway: Makeway) -> None:
+    runs = [run_view(end_cause="preempted", exit_code=0, ack_step=40, forced=True), run_view(number=2, resumed_step=40)]
+    server.on("GET", "/v1/resolve", {"job_id": JOB_ID})
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail(runs=runs, preemptions=1))
+    out = makeway("show", "train").stdout
+    assert server.requests[0].query == {"ref": ["train"]}
+    assert "preempted (killed)" in out
+    assert re.search(r"^preempted +1x$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("reference", ["train", "0123", "@last"])
+def test_a_reference_is_resolved_by_the_server(server: StubServer, makeway: Makeway, reference: str) -> None:
+    server.on("GET", "/v1/resolve", {"job_id": JOB_ID})
+    accepted = {"command_id": 1, "job_id": JOB_ID, "state": "RUNNING"}
+    server.on("POST", f"/v1/jobs/{JOB_ID}/cancel", Answer(status=202, body=accepted))
+    assert makeway("cancel", reference).stdout == f"{JOB_ID}  RUNNING, will be cancelled\n"
+    assert server.requests[0].query == {"ref": [reference]}
+
+
+def test_a_cancel_after_the_end_says_so(server: StubServer, makeway: Makeway) -> None:
+    message = "the job had ended before: it is SUCCEEDED and stays so"
+    accepted = {"command_id": None, "job_id": JOB_ID, "state": "SUCCEEDED", "message": message}
+    server.on("POST", f"/v1/jobs/{JOB_ID}/cancel", accepted)
+    assert makeway("cancel", JOB_ID).stdout == f"{JOB_ID}  {message}\n"
+
+
+def test_an_unknown_reading_is_a_dash_not_zero(server: StubServer, makeway: Makeway) -> None:
+    gpu = {"gpu_id": "GPU-1", "node": "n", "index": 0, "type_name": "A100", "vram_mib": 81920, "state": "FREE"}
+    server.on("GET", "/v1/gpus", [gpu])
+    assert makeway("gpu", "list").stdout.splitlines()[1].split()[4:11] == ["-", "-", "80", "GiB", "-", "-", "-"]
+
+
+def test_changing_one_limit_of_a_team_keeps_the_others(server: StubServer, makeway: Makeway) -> None:
+    body = {"limit": 8, "guarantee": 2, "weight": 1.5, "max_queued": 50, "class_limits": {"low": 1}, "allowances": {}}
+    view = body | {"team": "vision", "gpus_used": 0, "jobs_waiting": 0, "jobs_running": 0}
+    server.on("GET", "/v1/teams", [view])
+    server.on("PUT", "/v1/teams/vision", view)
+    assert makeway("team", "set", "vision", "--limit", "none", "--allow", "urgent=4").returncode == 0
+    assert server.requests[-1].json == body | {"limit": None, "allowances": {"urgent": 4}}
+
+
+def test_a_new_token_is_alone_on_stdout(server: StubServer, makeway: Makeway) -> None:
+    created = {"token_id": "t1", "role": "viewer", "created_at": NOW, "token": "mw_t1_secret"}
+    server.on("POST", "/v1/tokens", Answer(status=201, body=created))
+    result = makeway("token", "create", "--role", "viewer", "--expires", "2h")
+    assert result.stdout == "mw_t1_secret\n"
+    assert server.requests[-1].json["expires_in_seconds"] == 7200
+    assert makeway("token", "create", "--role", "king").returncode == 120
+
+
+def test_doctor_names_a_mend_for_each_failure(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", "/healthz", {"healthy": True, "checks": {"postgres": "ok"}})
+    server.on("GET", "/v1/cluster", CLUSTER | {"scheduler": "", "version": "9.9.9"})
+    server.on("GET", "/v1/nodes", [])
+    server.on("GET", "/v1/gpus", [])
+    result = makeway("doctor", "--output", "json")
+    findings = json.loads(result.stdout)["findings"]
+    failed = {finding["check"] for finding in findings if finding["verdict"] == "FAIL"}
+    assert result.returncode == 1
+    assert failed == {"scheduler", "nodes"}
+    assert all(finding["mend"] for finding in findings if finding["verdict"] != "OK")
+
+
+def test_doctor_tells_a_stranger_on_the_port_from_no_answer(server: StubServer, makeway: Makeway) -> None:
+    assert "is not makeway" in makeway("doctor").stdout
+    assert "does not answer" in makeway("doctor", MAKEWAY_URL="http://127.0.0.1:9").stdout
+
+
+def test_a_context_that_others_can_read_is_a_failure(server: StubServer, makeway: Makeway) -> None:
+    path = makeway.folder / "context.json"
+    path.write_text(json.dumps({"url": server.url, "token": "t"}))
+    path.chmod(0o644)
+    assert f"chmod 600 {path}" in makeway("doctor", "--state", str(makeway.folder)).stdout
+
+
+def test_an_age_is_never_negative() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    ages = [age(now - timedelta(seconds=s), now) for s in (-50, 0, 61, 3700, 200_000, 900_000)]
+    assert ages == ["0s", "0s", "1m1s", "1h1m", "2d7h", "10d"]
+
+
+def test_safe_leaves_what_is_printable() -> None:
+    assert safe("é 训练 🚀 \u200d") == "é 训练 🚀 \u200d"
+    assert safe("\x00\x7f\u2028\ue000") == r"\x00\x7f\u2028\ue000"
