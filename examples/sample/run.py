@@ -117,6 +117,7 @@ def _play(folder: Path, references: dict[str, subprocess.Popen[bytes]]) -> tuple
     """Submits everything, tells the story, and returns the ended jobs with the records of the preemptions."""
     context = json.loads((folder / "state" / "context.json").read_text())
     with Client(context["url"], context["token"]) as client:
+        _wait_for_gpus(client)
         story = Story()
         ids = [
             client.submit({"name": name, "command": _training(folder / "models", name), "env": ONE_THREAD}).job_id
@@ -128,6 +129,15 @@ def _play(folder: Path, references: dict[str, subprocess.Popen[bytes]]) -> tuple
         ids.append(client.submit({"name": URGENT, "class": "urgent", "command": infer, "env": ONE_THREAD}).job_id)
         jobs = _follow(client, story, ids, lambda jobs: all(job.state in TERMINAL for job in jobs))
         return jobs, client.preemptions()
+
+
+def _wait_for_gpus(client: Client) -> None:
+    """`up` is done when all services are healthy; the node's first report comes a moment later."""
+    limit = time.monotonic() + LIMIT_SECONDS
+    while client.cluster().gpus < len(TRAININGS):
+        if time.monotonic() > limit:
+            raise NotAsPromised("the node has not registered")
+        time.sleep(0.05)
 
 
 def _all_have_acked(jobs: list[JobDetail]) -> bool:

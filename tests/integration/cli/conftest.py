@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ class LiveCluster:
     def run(self, *arguments: str, seconds: float = 60, **more: str) -> tuple[int, bytes, str]:
         """Exit code, stdout and stderr."""
         with self.start(*arguments, **more) as process:
-            out, err = process.communicate(timeout=seconds)
+            try:
+                out, err = process.communicate(timeout=seconds)
+            finally:
+                process.kill()  # nothing to do where it has ended; a hanging one must not outlive its test
             return process.returncode, out, err.decode()
 
 
@@ -47,6 +51,12 @@ def cluster_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("cli") / "a cluster"
     try:
         bring_up(root, Wishes(simulate="2xA100-80GB"))
+        context = find_context(root)
+        with Client(context.url, context.token) as client:
+            deadline = time.monotonic() + 30
+            while client.cluster().gpus < 2:
+                assert time.monotonic() < deadline, "the node has not registered"
+                time.sleep(0.05)
         yield root
     finally:
         take_down(root, grace_seconds=0.5, wipe=True)

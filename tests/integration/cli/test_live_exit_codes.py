@@ -217,7 +217,7 @@ with makeway.job.session() as job:
 
 
 def test_a_shell_job_acks_by_the_command(live: Any) -> None:
-    program = f"{sys.executable} -m makeway.main ack --step 17 --fraction 0.5"
+    program = "makeway ack --step 17 --fraction 0.5"
     code, out, err = live.run("submit", "--gpus", "0", "--wait", "--", "sh", "-c", program)
     assert code == 0, err
     assert live.client.job(out.decode().strip()).runs[0].ack_step == 17

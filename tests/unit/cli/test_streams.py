@@ -3,7 +3,6 @@
 import pytest
 from api_stub import JOB_ID, Answer, Request, StubServer, job_detail, log_events, sse
 from makeway.client import Client, NoContact, Patience
-from makeway.client.waiting import wait_for_end
 from makeway.errors import NoScheduler
 from makeway_schemas.states import JobState
 
@@ -63,14 +62,14 @@ def test_a_wait_ends_by_the_state_even_if_no_event_comes(server: StubServer) -> 
     server.on("GET", JOB, job_detail(), job_detail(), job_detail(state="FAILED", exit_code=4))
     server.on("GET", "/v1/cluster", {**CLUSTER, "scheduler": "s"})
     with client_of(server) as client:
-        assert wait_for_end(client, JOB_ID).state is JobState.FAILED
+        assert client.wait(JOB_ID).state is JobState.FAILED
 
 
 def test_a_wait_ends_when_the_server_says_that_nothing_more_will_come(server: StubServer) -> None:
     server.on("GET", f"{JOB}/events", Answer(status=204))
     server.on("GET", JOB, job_detail(), job_detail(state="SUCCEEDED"))
     with client_of(server) as client:
-        assert wait_for_end(client, JOB_ID).state is JobState.SUCCEEDED
+        assert client.wait(JOB_ID).state is JobState.SUCCEEDED
 
 
 def test_a_wait_gives_up_when_nobody_schedules_for_long(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +78,7 @@ def test_a_wait_gives_up_when_nobody_schedules_for_long(server: StubServer, monk
     server.on("GET", JOB, job_detail(state="QUEUED"))
     server.on("GET", "/v1/cluster", {**CLUSTER, "scheduler": ""})
     with client_of(server) as client, pytest.raises(NoScheduler):
-        wait_for_end(client, JOB_ID)
+        client.wait(JOB_ID)
 
 
 CLUSTER = {

@@ -1,7 +1,7 @@
 """``Client``: one method per route of the API."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from makeway.client.streams import job_events, log_pieces
 from makeway.client.transport import Patience, Transport
+from makeway.client.waiting import wait_for_end
 from makeway.errors import BadAnswer
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -131,6 +132,16 @@ class Client:
                 yield event
                 if event.state in TERMINAL:
                     return
+
+    def wait(
+        self,
+        job_id: str,
+        *,
+        timeout_seconds: float | None = None,
+        on_event: Callable[[api.EventView], None] | None = None,
+    ) -> api.JobDetail:
+        """The job once it has ended. Raises StillRunning after the time-out, NoScheduler where nobody schedules."""
+        return wait_for_end(self, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
 
     def logs(self, job_id: str, *, run: str = "all", follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
         """Pieces of the log of one run (its number) or of ``all``, over outages; to the job's end with ``follow``."""

@@ -1,15 +1,19 @@
 """Waiting for a job's end: woken by its events, decided by its state."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from makeway_schemas.api import EventView, JobDetail
 from makeway_schemas.states import TERMINAL
 
-from makeway.client.client import Client
 from makeway.client.streams import job_events
 from makeway.errors import NoScheduler, StillRunning
+
+if TYPE_CHECKING:  # the client has this as its method ``wait``
+    from makeway.client.client import Client
 
 OWNERLESS_SECONDS: Final = 60.0
 """How long a pool may be without a scheduler before a waiter is told; a take-over takes well under a second."""

@@ -11,7 +11,6 @@ from makeway_schemas.durations import format_duration, parse_duration
 from makeway_schemas.states import TERMINAL, JobState
 
 from makeway.client import Client
-from makeway.client.waiting import wait_for_end
 from makeway.commands.options import PATIENCE_HELP, Job, Jobs, Output, State, connect
 from makeway.exit_codes import EPILOG, ExitCode, of_job
 from makeway.output import OutputFormat, print_json, safe, say, write_out
@@ -61,7 +60,7 @@ def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) ->
         shown.append(event.state)
 
     try:
-        job = wait_for_end(client, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
+        job = client.wait(job_id, timeout_seconds=timeout_seconds, on_event=on_event)
     except KeyboardInterrupt:
         say_detached(job_id)
         raise
@@ -82,7 +81,7 @@ def follow_to_end(client: Client, job_id: str, *, on_interrupt: Callable[[Client
 def _copy_log(client: Client, job_id: str) -> int:
     for piece in client.logs(job_id, run="all", follow=True):
         write_out(piece)
-    job = wait_for_end(client, job_id)
+    job = client.wait(job_id)
     say(str(Ending(job)))
     return Ending(job).code
 

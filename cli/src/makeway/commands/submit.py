@@ -102,7 +102,7 @@ def _here() -> str:
 
 def _interrupted(client: Client, job_id: str) -> None:
     """What Ctrl-C means: nobody comes back to a CI job that was aborted, a person may."""
-    if os.environ.get("CI"):
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
         with contextlib.suppress(KeyboardInterrupt):
             client.cancel(job_id)
             say(f"interrupted: job {job_id} is being cancelled")
