@@ -246,6 +246,27 @@ async def test_a_quarantined_gpu_gets_no_new_run(pool: PoolUnderTest) -> None:
     assert await pool.leases() == [(f"{waiting}.1", "GPU-a-0", "LIVE")]
 
 
+async def test_a_hold_on_a_gpu_that_is_quarantined_ends(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    victim = await start_job(pool, node, class_name="low")
+    heir = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.exited(f"{victim}.1", preempted(), empty=()))
+    sick = GpuReport(
+        gpu_id="GPU-a-0", index=0, type_name="A100", vram_mib=CARD_MIB, condition="quarantined", reason="x"
+    )
+    runs = (RunReport(run_id=f"{victim}.1", state="ended", end=preempted()),)
+    await pool.turn(node.report(gpus=(sick,), runs=runs))
+    assert await pool.leases() == [(f"{heir}.1", "GPU-a-0", "NEXT")]
+    assert await pool.state(heir) == "STOPPING"
+    await pool.turn(node.exited(f"{heir}.1", RunEnd(outcome="never_started")))
+    assert await pool.state(heir) == "QUEUED"
+    assert await pool.leases() == []
+    await pool.turn(node.report())
+    assert await pool.leases() == [(f"{heir}.2", "GPU-a-0", "LIVE")]
+
+
 async def test_a_lost_run_is_requeued_without_counting_against_the_job(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report())

@@ -265,7 +265,7 @@ def settle_released(ledger: Ledger, run_id: str, now: float) -> None:
 
 
 def promote_followers(ledger: Ledger, run_id: str, now: float) -> None:
-    """NEXT becomes LIVE when its last predecessor is released."""
+    """NEXT becomes LIVE when its last predecessor is released; on a GPU that may not be used it waits for a decision."""
     for policy_run in ledger.state.followers_of(run_id):
         follower = ledger.runs.get(policy_run.run_id)
         if follower is None or run_id not in follower.after:
@@ -273,7 +273,8 @@ def promote_followers(ledger: Ledger, run_id: str, now: float) -> None:
         after = follower.after - {run_id}
         lease_state = follower.lease_state
         # One that was told to stop stays NEXT until its end is booked: it may be alive already.
-        if not after and lease_state is LeaseState.NEXT and not follower.ended and follower.stop_cause is None:
+        free = not after and not follower.ended and follower.stop_cause is None
+        if free and lease_state is LeaseState.NEXT and _usable(ledger, follower):
             lease_state = LeaseState.LIVE
         ledger.runs.put(
             follower.run_id,
@@ -286,6 +287,12 @@ def promote_followers(ledger: Ledger, run_id: str, now: float) -> None:
             ),
         )
         job_moves.follow(ledger, follower.job_id, now)
+
+
+def _usable(ledger: Ledger, run: RunRecord) -> bool:
+    """Whether all GPUs of a placement are well: a quarantined one was released, but it is not empty."""
+    gpus = [ledger.gpus.get(each.gpu_id) for each in run.placement]
+    return all(gpu is not None and gpu.condition == "ok" for gpu in gpus)
 
 
 def _note_preemption(ledger: Ledger, victim_run: str, **columns: Any) -> None:
