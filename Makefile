@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-MEMBERS := schemas policy runtime services/admission services/scheduler services/executor services/telemetry cli
+MEMBERS := schemas policy runtime services/admission services/scheduler services/executor services/telemetry simulator cli
 SOURCES := $(addsuffix /src,$(MEMBERS))
 
 .PHONY: help setup run test check bench clean

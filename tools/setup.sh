@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
-members=(schemas policy runtime services/admission services/scheduler services/executor services/telemetry)
+members=(schemas policy runtime services/admission services/scheduler services/executor services/telemetry simulator)
 inputs=(constraints.txt pyproject.toml cli/pyproject.toml tools/setup.sh)
 for member in "${members[@]}"; do inputs+=("$member/pyproject.toml"); done
 # The shim is compiled while the executor is installed: its sources decide too.
@@ -19,7 +19,7 @@ rm -f .venv/.stamp
 "$python" -m venv .venv
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 .venv/bin/python -m pip install --quiet --constraint constraints.txt hatchling editables
-editables=(--editable 'cli[local]')
+editables=(--editable 'cli[local,sim]')
 for member in "${members[@]}"; do editables+=(--editable "$member"); done
 # pip older than 25.1 knows no dependency groups: read the list from pyproject.toml.
 mapfile -t dev < <(.venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")')

@@ -33,12 +33,14 @@ VERBS: Final = {
     "preemptions": "makeway.commands.overview",
     "ack": "makeway.commands.ack",
     "doctor": "makeway.commands.doctor",
+    "replay": "makeway.commands.sim",
 }
 GROUPS: Final = {
     "node": "makeway.commands.node",
     "gpu": "makeway.commands.gpu",
     "team": "makeway.commands.team",
     "token": "makeway.commands.token",
+    "sim": "makeway.commands.sim",
 }
 
 

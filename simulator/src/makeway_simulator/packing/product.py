@@ -1,0 +1,69 @@
+"""makeway's own `frag` placement in array form.
+
+It knows no workload ahead: the demand is the shapes of the last 1,000 arrivals. The node is chosen whose fragmentation
+grows least; growths within a twenty-fifth of a GPU are equal, and of those the fullest node wins, then the smallest
+name. Inside the node a share takes the GPU with the least growth, then the tightest.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from makeway_simulator.packing.demand import Fragmentation, Options, typical
+from makeway_simulator.packing.fleet import MILLI, Fleet, Floats, Ints, PodShape, tightest_cards
+from makeway_simulator.packing.rivals import Scored
+
+WINDOW: Final = 1000
+"""So many last arrivals are the demand."""
+STEP_MILLI: Final = 40
+"""Growths of fragmentation are told apart in steps of this many milli-GPU."""
+_RENEWED_EVERY: Final = 250
+
+
+class ProductFrag(Scored):
+    """The `frag` strategy of `makeway_policy.placement`, over arrays of nodes."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._window: deque[PodShape] = deque(maxlen=WINDOW)
+        self._arrivals = 0
+        self._fragmentation = Fragmentation(fleet, ())
+
+    def arrived(self, shape: PodShape) -> bool:
+        """The demand is taken anew while few have come, then every 250 arrivals."""
+        self._window.append(shape)
+        self._arrivals += 1
+        young = self._arrivals < WINDOW and self._arrivals & (self._arrivals - 1) == 0
+        if not young and self._arrivals % _RENEWED_EVERY:
+            return False
+        self._fragmentation = Fragmentation(self._fleet, typical(self._window, coverage=1.0))
+        return True
+
+    def scores(self, fleet: Fleet, nodes: Ints, shape: PodShape) -> Floats:
+        """Steps of fragmentation saved, then fullness."""
+        options = self._fragmentation.options(nodes, shape)
+        best = np.full(len(fleet), -np.inf)
+        np.maximum.at(best, options.nodes, -_steps(options))
+        fullness: Floats = 1.0 - fleet.total[nodes] / (MILLI * (fleet.free.shape[1] + 1))
+        return best[nodes] + fullness
+
+    def cards(self, fleet: Fleet, node: int, shape: PodShape) -> Sequence[int]:
+        """The GPU with the least growth, then the tightest."""
+        if not shape.shares:
+            return tightest_cards(fleet.free[node], shape)
+        options = self._fragmentation.options(np.array([node]), shape)
+        steps = _steps(options)
+        choices = range(len(options.cards))
+        best = min(choices, key=lambda at: (steps[at], fleet.free[node, options.cards[at]], options.cards[at]))
+        return [int(options.cards[best])]
+
+    def placed(self, node: int) -> None:
+        """The node's sums are taken anew."""
+        self._fragmentation.changed(np.array([node]))
+
+
+def _steps(options: Options) -> Floats:
+    # Rounded at 1e-6 first: what is equal but for the order of a sum must stay equal.
+    return np.round(np.round(options.after - options.before, 6) / STEP_MILLI)

@@ -1,0 +1,52 @@
+"""The packing experiment by name: which placement, which workload, which orders."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+from makeway_simulator.errors import UnknownChoice
+from makeway_simulator.packing.demand import Fragmentation, typical
+from makeway_simulator.packing.fleet import Fleet, NodeSpec, PodShape
+from makeway_simulator.packing.product import ProductFrag
+from makeway_simulator.packing.replay import Order, PackingResult, replay_orders
+from makeway_simulator.packing.rivals import (
+    BestFit,
+    Clustering,
+    DotProduct,
+    FirstFit,
+    FragmentationGradientDescent,
+    Packing,
+    Placement,
+    RandomFit,
+)
+
+Make = Callable[[Fleet, Order, Sequence[PodShape]], Placement]
+
+PLACEMENTS: Final[Mapping[str, Make]] = MappingProxyType(
+    {
+        "random": lambda fleet, order, pods: RandomFit(Random(order.seed)),  # noqa: S311 - a seeded experiment
+        "dotprod": lambda fleet, order, pods: DotProduct(),
+        "clustering": lambda fleet, order, pods: Clustering(),
+        "packing": lambda fleet, order, pods: Packing(),
+        "bestfit": lambda fleet, order, pods: BestFit(),
+        "fgd": lambda fleet, order, pods: FragmentationGradientDescent(Fragmentation(fleet, typical(pods))),
+        "first-fit": lambda fleet, order, pods: FirstFit(),
+        "frag": lambda fleet, order, pods: ProductFrag(fleet),
+    }
+)
+"""The placements by name; `frag` is makeway's own."""
+
+
+def study(
+    nodes: Sequence[NodeSpec],
+    pods: Sequence[PodShape],
+    orders: Sequence[Order],
+    policy: str,
+    progress: Callable[[int], None] | None = None,
+) -> PackingResult:
+    """Replay every order under one placement. Raises UnknownChoice."""
+    make = PLACEMENTS.get(policy)
+    if make is None:
+        raise UnknownChoice("placement", policy, tuple(PLACEMENTS))
+    return replay_orders(nodes, pods, orders, lambda fleet, order: make(fleet, order, pods), progress)

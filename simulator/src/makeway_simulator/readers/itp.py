@@ -1,0 +1,27 @@
+"""The traces of Microsoft's ITP clusters (ElasticFlow, ASPLOS'23).
+
+Columns: job_id, submission_time (s), duration (s), num_gpu.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from makeway_simulator.readers.table import Row, Skipping, read_rows
+from makeway_simulator.trace import Trace, TraceJob
+
+COLUMNS: Final = ("job_id", "submission_time", "duration", "num_gpu")
+
+
+def read_itp(path: Path, skipping: Skipping) -> Trace:
+    """Read one trace. It names no users, priorities or cluster. Raises TraceError."""
+    jobs = read_rows(path, COLUMNS, _job, skipping)
+    return Trace(jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)), skipped=skipping.skipped)
+
+
+def _job(row: Row) -> TraceJob:
+    return TraceJob(
+        job_id=row.name_of("job_id"),
+        submitted_at=row.number("submission_time"),
+        gpus=row.whole("num_gpu", least=1),
+        work_seconds=row.number("duration"),
+    )

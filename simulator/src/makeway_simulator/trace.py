@@ -1,0 +1,53 @@
+"""A recorded workload: jobs with their arrivals and the work they hold, and the cluster they ran on or shall run on."""
+
+from dataclasses import dataclass
+
+from makeway_simulator.errors import BadValue
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceJob:
+    """One job. Times are seconds since the trace began; `work_seconds` is its run time with all its GPUs, undisturbed.
+
+    `startup_seconds` is what a start or a resume costs before work goes on (restart, load of a checkpoint); None where
+    the trace does not say. `priority` is in makeway's own scale; None takes the class's value.
+    """
+
+    job_id: str
+    submitted_at: float
+    gpus: int
+    work_seconds: float
+    startup_seconds: float | None = None
+    class_name: str | None = None
+    priority: int | None = None
+    team: str = "default"
+    time_limit_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """A workload, ordered by submission, with the count of lines that were skipped on request."""
+
+    jobs: tuple[TraceJob, ...]
+    skipped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """`nodes` nodes of `gpus_per_node` GPUs each."""
+
+    nodes: int
+    gpus_per_node: int
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.nodes * self.gpus_per_node
+
+    @staticmethod
+    def parse(text: str) -> "Cluster":
+        """Read `8x8`, nodes times GPUs a node. Raises BadValue."""
+        nodes, _, gpus = text.lower().partition("x")
+        if not (nodes.isdecimal() and gpus.isdecimal() and int(nodes) and int(gpus)):
+            raise BadValue("the cluster", text, "nodes x GPUs a node, such as 8x8")
+        return Cluster(nodes=int(nodes), gpus_per_node=int(gpus))
