@@ -78,6 +78,7 @@ def _problems(policy: Policy) -> Iterator[str]:
     for name in ("hold_expiry_seconds", "start_timeout_seconds", "backing_off_seconds"):
         if not getattr(policy, name) > 0:
             yield f"{name}: more than 0"
+    yield from _doubled_names(policy)
     ordered = sorted(policy.classes.values(), key=lambda rules: (rules.own_value_min, rules.name))
     for rules in ordered:
         if not rules.own_value_min <= rules.value <= rules.own_value_max:
@@ -90,6 +91,13 @@ def _problems(policy: Policy) -> Iterator[str]:
     for lower, higher in pairwise(ordered):
         if higher.own_value_min - lower.own_value_max < 2 * policy.delta:
             yield f"classes.{higher.name}.own_value_min: less than {2 * policy.delta} above class {lower.name}"
+
+
+def _doubled_names(policy: Policy) -> Iterator[str]:
+    owners = {name: name for name in policy.classes}
+    for rules in policy.classes.values():
+        if rules.alias is not None and owners.setdefault(rules.alias, rules.name) != rules.name:
+            yield f"classes.{rules.name}.alias: {rules.alias} means class {owners[rules.alias]} already"
 
 
 def _invalid(field: str, sentence: str, reason: Reason = Reason.INVALID) -> Refusal:

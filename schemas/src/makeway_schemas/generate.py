@@ -1,4 +1,4 @@
-"""Writes the JSON Schemas of jobs and messages: ``python -m makeway_schemas.generate [--check]``.
+"""Writes the JSON Schemas of jobs, policy files and messages: ``python -m makeway_schemas.generate [--check]``.
 
 With ``--check`` nothing is written; the exit code is 1 and the files are named if the committed ones are not current.
 """
@@ -14,12 +14,14 @@ from makeway_schemas.events import JobEvent
 from makeway_schemas.facts import FactBatch
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.plans import NodePlan
+from makeway_schemas.policy_file import PolicyFile
 from makeway_schemas.samples import GpuSamples
 
 FOLDER = Path(__file__).parent / "generated"
 
 MODELS: dict[str, type[BaseModel]] = {
     "job_spec": JobSpec,
+    "policy_file": PolicyFile,
     "fact_batch": FactBatch,
     "node_plan": NodePlan,
     "job_event": JobEvent,

@@ -26,7 +26,7 @@ LABELS_MAX_ITEMS: Final = 64
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,125}[A-Za-z0-9])?")
-_CLASS_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
+CLASS_NAME_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
 _RESERVED_ENV = ("MAKEWAY_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRACEPARENT", "LD_PRELOAD", "LD_AUDIT")
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
@@ -80,7 +80,7 @@ class JobSpec(SpecModel):
     team: Annotated[str, StringConstraints(pattern=TEAM_PATTERN)] | None = Field(
         default=None, description="Default: the token's team."
     )
-    class_: Annotated[str, StringConstraints(pattern=_CLASS_NAME)] | None = Field(
+    class_: Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)] | None = Field(
         default=None, alias="class", description="urgent, high, normal (default) or low, or P0 to P3."
     )
     priority: Annotated[_Whole, Field(ge=0, le=PRIORITY_MAX)] | None = Field(
