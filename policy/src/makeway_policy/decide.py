@@ -14,7 +14,7 @@ One pass, in this order:
 from collections.abc import Iterable
 from dataclasses import replace
 
-from makeway_policy import holds, judge, overdue, priority, quota, victims, withdrawal
+from makeway_policy import costs, holds, judge, overdue, priority, quota, victims, withdrawal
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
 from makeway_policy.explanation import explain_plan
 from makeway_policy.index import Index
@@ -35,7 +35,8 @@ from makeway_policy.queue import Bucket
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
-_TOLD = 32
+_LACK_ROOM = {Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER}
+_TOLD = 8
 """So many of a bucket's first jobs hear when their reason changes; those behind keep the one they were told."""
 
 
@@ -63,7 +64,7 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
             break
     choices.extend(_tell_fresh(index))
     index.sync(now)
-    return Decisions(choices=tuple(choices), next_wake=index.next_wake())
+    return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))
 
 
 def _revalue(index: Index, now: float) -> None:
@@ -180,7 +181,7 @@ def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset
         decided_at=now,
         after=after,
         empty_since=None if after else now,
-        grace_seconds=victims.grace_of(job, index.policy),
+        grace_seconds=costs.grace_of(job, index.policy),
         restart_seconds=job.restart_seconds,
         promoted=priority.is_aged(job, index.policy, now),
         after_preemption=job.last_end_preempted,
@@ -211,7 +212,7 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
     if run is None or not run.after or is_leaving(run) or not is_hold(run):
         return []
     job = state.jobs[run.job_id]
-    placed = judge.place_free(index, job)
+    placed = judge.place_beside(index, job, now)
     if placed is None:
         return []
     if run.lease_state is LeaseState.PENDING:
@@ -231,7 +232,9 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
 
 
 def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:
-    choices = (_wait(index.state, entry[3], refusal) for entry in bucket.entries[:_TOLD])
+    told = bucket.told is refusal.reason or {bucket.told, refusal.reason} <= _LACK_ROOM
+    bucket.told = refusal.reason
+    choices = (_wait(index.state, entry[3], refusal) for entry in bucket.entries[: 1 if told else _TOLD])
     return [choice for choice in choices if choice is not None]
 
 

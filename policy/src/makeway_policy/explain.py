@@ -184,7 +184,7 @@ def _card_word(index: Index, job: Job, room: NodeRoom, gpu_id: str) -> str:
 def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVictim, ...]:
     state, policy = index.state, index.policy
     preemptor = victims.preemptor_of(state, policy, job, now)
-    question = victims.Question(state=state, policy=policy, now=now, preemptor=preemptor)
+    question = victims.Question(state=state, rooms=index.rooms, policy=policy, now=now, preemptor=preemptor)
     found: dict[str, Run] = {}
     for node_id in index.nodes_for_victims(job):
         if any(placement.suits(gpu, job.shape, policy) for gpu in state.gpus_of_node(node_id)):

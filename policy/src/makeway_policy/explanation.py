@@ -12,7 +12,7 @@ def explain_plan(index: Index, job: Job, plan: victims.Plan, now: float) -> Mapp
     """Run id to a sentence, for every run on the nodes of the placement."""
     state = index.state
     preemptor = victims.preemptor_of(state, index.policy, job, now)
-    question = victims.Question(state=state, policy=index.policy, now=now, preemptor=preemptor)
+    question = victims.Question(state=state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor)
     taken = {each.run.run_id: each for each in plan.victims}
     words: dict[str, str] = {}
     for node_id in dict.fromkeys(plan.nodes):

@@ -165,6 +165,14 @@ class Index:
             if placement.node_allows(self.state.nodes[host.node_id], job):
                 yield host
 
+    def in_reach(self, job: Job, now: float) -> bool:
+        """Whether there is any node on which the job could look for victims."""
+        limit = self.limit_of(job, now)
+        if limit is None:
+            return False
+        overrides = priority.class_of(job, self.policy).overrides_minimum_run
+        return self._victim_nodes_for(job.shape, overrides).any_within(limit)
+
     def nodes_for_victims(self, job: Job) -> Iterator[str]:
         """All nodes on which victims for the job could be."""
         return (node_id for node_id, room in self.rooms.items() if placement.node_allows(room.node, job))
@@ -226,8 +234,12 @@ class Index:
         """The v of a decided run: the job's base as it is now, and Δ if an aged job won it."""
         return priority.base(job, self.policy) + (self.policy.delta if run.promoted else 0)
 
-    def next_wake(self) -> float | None:
+    def next_wake(self, now: float) -> float | None:
         """When time alone changes something next."""
+        if not self.blocked.any():
+            self.set_timer("recheck", "", None)
+        elif ("recheck", "") not in self._timer_of:
+            self.set_timer("recheck", "", now + self.policy.recheck_seconds)
         while self._timers and self._timer_of.get(self._timers[0][1:]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -316,7 +328,7 @@ class Index:
             self.set_timer("node", node_id, None)
             return
         before = self.rooms.get(node_id)
-        room = self.rooms[node_id] = node_room(self.state, node)
+        room = self.rooms[node_id] = node_room(self.state, node, before)
         for found in self.free.values():
             found.update(node_id, self._free_cards(room, found.shape))
         reach = node_reach(self.state, self.policy, room, now)
@@ -407,12 +419,19 @@ class Index:
         if changes.everything:
             for bucket in self.blocked.all():
                 self._search_anew(bucket)
+        if changes.teams:
+            self.reservers.usage_changed()
         for team in sorted(changes.teams):
             self._wake_team(team)
         if self._limited and (self.reservers.moved() or self._reclaimers_moved):
             limited, self._limited = self._limited, {}
             for bucket in limited.values():
-                if bucket.blocked is not None:
+                if bucket.blocked is None or not bucket.entries:
+                    continue
+                job = self.state.jobs.get(bucket.head)
+                if job is not None and not self.has_room(job.shape) and not self.in_reach(job, now):
+                    self._limited[bucket.key] = bucket
+                else:
                     self._search_anew(bucket)
             self._reclaimers_moved = False
         if self._hardware_version != self.state.hardware_version:
@@ -423,7 +442,8 @@ class Index:
         for node_id in nodes:
             self._wake_by_node(node_id)
         if nodes:
-            self._wake_by_room(now)
+            self._wake_by_room()
+        self._wake_holders(now)
 
     def _wake_team(self, team: str) -> None:
         used = (self.state.used((team,)), self.state.used((team,), later=True))
@@ -450,12 +470,15 @@ class Index:
                 bucket.hints.add(node_id)
             self.judge_again(bucket)
 
-    def _wake_by_room(self, now: float) -> None:
+    def _wake_by_room(self) -> None:
         for shape in self.blocked.shapes():
             first = self.blocked.following(shape, None)
             if first is not None and self.has_room(shape):
                 wave = self._waves[shape] = Wave(shape=shape)
                 self._push(wave, first[0])
+
+    def _wake_holders(self, now: float) -> None:
+        """Have holders whose GPUs are not empty yet look for other free ones, in their place in the queue."""
         if not self.policy.move_holds:
             return
         for run_id in self.holds.values():
@@ -487,6 +510,9 @@ class Index:
                 self.state.changes.nodes.add(name)
             elif what == "hold":
                 self.unsettled.add(name)
+            elif what == "recheck":
+                for bucket in self.blocked.all():
+                    self._search_anew(bucket)
 
     def _push(self, item: Bucket | Wave | str, key: Key) -> None:
         self._pushes += 1

@@ -15,7 +15,7 @@ from makeway_policy.index import Index
 from makeway_policy.model import Job, Member, Reason, Refusal, Shape
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
-from makeway_policy.rooms import NodeRoom, node_room
+from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.rules import Strategy
 
 _RECLAIMERS = 8
@@ -37,26 +37,36 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     never = index.never_fits(job.shape) or quota.can_ever(index.state, job)
     if never is not None:
         return never
+    room = index.has_room(job.shape)
+    reach = job.no_victims_until <= now and index.in_reach(job, now)
+    if not room and not reach:
+        return _over(index, job, None) or _no_room(index, job, now)
     kept, keeper = _kept_from(index, job, now)
     allowed = replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
     closed = keeper is not None and not kept
-    placed = None if closed else place_free(index, allowed)
-    over = quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
+    placed = place_free(index, allowed) if room and not closed else None
+    over = _over(index, job, placed)
     if placed is not None and over is None:
         return placed
-    preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
-    backs_off = job.no_victims_until > now
-    if (preemptor.by_priority or preemptor.by_reclaim) and not backs_off and not closed:
-        question = victims.Question(state=index.state, policy=index.policy, now=now, preemptor=preemptor)
+    if reach and not closed:
+        preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
+        question = victims.Question(
+            state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
+        )
         plan = victims.best_plan(question, index.hosts_for(job, now, over=over is not None))
         if plan is not None:
             return plan
     if over is not None:
         return over
-    if keeper is not None and place_free(index, job) is not None:
+    if keeper is None:
+        return _no_room(index, job, now)
+    if room and place_free(index, job) is not None:
         return reservation.refusal_for(index.state, keeper, now)
-    detail = {} if keeper is None else {"kept_for": keeper.job_id}
-    return replace(backing_off(job, now) if backs_off else no_room(job, preemptor), detail=detail)
+    return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
+
+
+def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
+    return quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
 
 
 def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
@@ -88,6 +98,14 @@ def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
             return
 
 
+def place_beside(index: Index, job: Job, now: float) -> Placed | None:
+    """A placement on what is free now, without what is reserved for others; quota is not asked."""
+    kept, keeper = _kept_from(index, job, now)
+    if keeper is not None and not kept:
+        return None
+    return place_free(index, replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
+
+
 def place_free(index: Index, job: Job) -> Placed | None:
     """A placement on what is free now, by the class's strategy; quota is not asked."""
     shape = job.shape
@@ -101,25 +119,20 @@ def place_free(index: Index, job: Job) -> Placed | None:
     return Placed(members=tuple(members))
 
 
-def no_room(job: Job, preemptor: victims.Preemptor) -> Refusal:
+def _no_room(index: Index, job: Job, now: float) -> Refusal:
     """Nothing suitable is free, and nobody may be asked to leave."""
-    what = f"{job.shape.gpus} GPUs" if job.shape.members == 1 else f"{job.shape.members} x {job.shape.gpus} GPUs"
-    why = (
-        "no set of runs that would make room may be preempted for it now"
-        if preemptor.by_priority or preemptor.by_reclaim
-        else f"class {job.class_name} may not preempt now"
-    )
+    if job.no_victims_until > now:
+        left = job.no_victims_until - now
+        return Refusal(
+            reason=Reason.BACKING_OFF,
+            sentence=f"no room is free, and after a failed start it takes no victims for {left:.0f} s",
+        )
+    shape = job.shape
+    what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"
+    why = f"class {job.class_name} may not preempt now"
+    if index.limit_of(job, now) is not None:
+        why = "no set of runs that would make room may be preempted for it now"
     return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
-
-
-def backing_off(job: Job, now: float) -> Refusal:
-    """Its last hold or start failed."""
-    return Refusal(
-        reason=Reason.BACKING_OFF,
-        sentence=(
-            f"no room is free, and after a failed start it takes no victims for {job.no_victims_until - now:.0f} s"
-        ),
-    )
 
 
 def _units(index: Index, job: Job, placed: Placed | None) -> int:
@@ -146,4 +159,4 @@ def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[
 
 
 def _room(index: Index, node_id: str, members: Sequence[Member]) -> NodeRoom:
-    return node_room(index.state, index.state.nodes[node_id], (), members)
+    return trial_room(index.state, index.room(node_id), (), members)

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from makeway_policy import priority
-from makeway_policy.model import Job, Refusal
+from makeway_policy.model import Job, Reason, Refusal
 from makeway_policy.quota import is_preemptible
 from makeway_policy.rules import Policy
 
@@ -22,6 +22,7 @@ class Bucket:
     """Identical waiting jobs, first in queue order first. `blocked` is why the first does not start; None: to judge.
 
     `hints` are the only nodes worth searching for victims since the last search found none (None: search all).
+    `told` is the reason that its first jobs were told last.
     """
 
     key: tuple[object, ...]
@@ -29,6 +30,7 @@ class Bucket:
     entries: list[Entry] = field(default_factory=list)
     blocked: Refusal | None = None
     capped: bool = False
+    told: Reason | None = None
     hints: set[str] | None = None
 
     @property

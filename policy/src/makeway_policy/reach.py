@@ -6,11 +6,11 @@ reach. Thresholds only ever leave nodes out or put them in order; who may be tak
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from makeway_policy import placement, protection
+from makeway_policy import costs, placement, protection
 from makeway_policy.model import LeaseKind, NodeHealth, Run, Shape
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
 from makeway_policy.rules import Policy
@@ -30,14 +30,23 @@ OUT_OF_REACH: Threshold = (_ENDLESS, 0.0)
 class CardReach:
     """One card's thresholds: whole card, for ordinary preemptors and for those that override minimum runs, and part.
 
-    `since` is the latest moment up to which work on it is safe; it bounds the cost of freeing the card from below.
+    `lost` is what a GPU of the run on it loses if it is stopped at `at`, in seconds, progress counted; it only grows.
+    The run has `gpus` cards, `here` of them on this node, and `grace` seconds to leave.
     """
 
     card: CardRoom
     plain: Threshold
     override: Threshold
     part: Threshold
-    since: float
+    lost: float = 0.0
+    gpus: int = 1
+    here: int = 1
+    at: float = 0.0
+    grace: float = 0.0
+
+    def since(self, wanted: int) -> float:
+        """Freeing the card at a time t, for a set of so many cards, costs at least t - since GPU-seconds a card."""
+        return self.at - self.lost * self.gpus / max(1, min(self.here, wanted))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +84,8 @@ def node_reach(state: PoolState, policy: Policy, room: NodeRoom, now: float) -> 
     if not takes_placements(room.node):
         return NodeReach(cards=(), plain=(), override=(), part=(), changes_at=None)
     runs = [run for run in state.runs_on_node(room.node.node_id) if not is_leaving(run)]
-    known = {run.run_id: _of_run(state, policy, run, now) for run in runs}
-    cards = tuple(_of_card(state, card, known) for card in room.cards)
+    known = {run.run_id: _of_run(state, policy, run, room.node.node_id, now) for run in runs}
+    cards = tuple(_of_card(state, card, known, now) for card in room.cards)
     moments = [protection.protection_changes_at(state, policy, run, now) for run in runs]
     return NodeReach(
         cards=cards,
@@ -118,6 +127,10 @@ class VictimNodes:
                 self._learn(node_id, reach, policy)
         self.stale.clear()
 
+    def any_within(self, limit: Threshold) -> bool:
+        """Whether any node's bound may be within the limit."""
+        return bool(self._levels) and self._levels[0][0] <= limit[0]
+
     def within(self, limit: Threshold, now: float) -> Iterator[Host]:
         """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost."""
         values = sorted({level[0] for level in self._levels if level[0] <= limit[0]})
@@ -137,16 +150,18 @@ class VictimNodes:
         if self.shape.gpus == 0 or placement.kind_of(self.shape) is not LeaseKind.WHOLE:
             bound = reach.bound(self.shape, overrides=self.overrides)
             if bound < OUT_OF_REACH:
-                self._insert(node_id, bound, 0, -_ENDLESS)
+                self._insert(node_id, bound, 0, 0.0)
             return
         cards = [each for each in reach.cards if placement.suits(each.card.gpu, self.shape, policy)]
-        ranked = sorted((each.override if self.overrides else each.plain, -each.since) for each in cards)
+        ranked = sorted((each.override if self.overrides else each.plain, -each.since(size)) for each in cards)
         if len(ranked) < size or ranked[size - 1][0] >= OUT_OF_REACH:
             return
         bound = ranked[size - 1][0]
         taken = sum(1 for threshold, _ in ranked[:size] if threshold[0] >= 0)
         latest = sorted(negative for threshold, negative in ranked if 0 <= threshold[0] <= bound[0])[:taken]
-        self._insert(node_id, bound, taken, sum(latest))
+        graces = [each.grace for each in cards if each.lost and min(each.plain, each.override)[0] <= bound[0]]
+        wait = size * min(graces, default=0.0) if taken and len(graces) == _evictable(cards, bound) else 0.0
+        self._insert(node_id, bound, taken, sum(latest) + wait)
 
     def _insert(self, node_id: str, bound: Threshold, taken: int, negative_since: float) -> None:
         level = (bound[0], taken)
@@ -171,30 +186,51 @@ class VictimNodes:
             del self._levels[bisect_left(self._levels, level)]
 
 
-def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> tuple[Threshold, Threshold, float]:
-    """(threshold, threshold for those that override minimum runs, since) of one run."""
-    if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
-        return OUT_OF_REACH, OUT_OF_REACH, 0.0
+def _evictable(cards: Sequence[CardReach], bound: Threshold) -> int:
+    return sum(1 for each in cards if 0 <= min(each.plain, each.override)[0] <= bound[0])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RunReach:
+    plain: Threshold
+    override: Threshold
+    lost: float
+    gpus: int
+    here: int
+    grace: float
+
+
+def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float) -> _RunReach:
+    heard = all(state.nodes[each].health is NodeHealth.READY for each in run.node_ids)
     job = state.jobs[run.job_id]
     threshold = (float(run.v), -_ENDLESS if run.promoted else -job.submitted_at)
     plain = protection.of_run(state, policy, run, now, overrides=False)
     override = plain and protection.of_run(state, policy, run, now, overrides=True)
-    since = run.last_ack_at if run.last_ack_at is not None else run.started_at
-    if protection.is_hold(run) or since is None:
-        since = _ENDLESS
-    return (OUT_OF_REACH if plain else threshold), (OUT_OF_REACH if override else threshold), since
+    return _RunReach(
+        plain=OUT_OF_REACH if plain or not heard else threshold,
+        override=OUT_OF_REACH if override or not heard else threshold,
+        lost=0.0 if protection.is_hold(run) else costs.lost_seconds(job, run, policy, now),
+        gpus=costs.gpus_of(run),
+        here=sum(len(member.leases) for member in run.members if member.node_id == node_id),
+        grace=0.0 if protection.is_hold(run) else costs.grace_of(job, policy),
+    )
 
 
-def _of_card(state: PoolState, card: CardRoom, known: dict[str, tuple[Threshold, Threshold, float]]) -> CardReach:
-    staying = [known[run.run_id] for run in state.runs_on_gpu(card.gpu.gpu_id) if run.run_id in known]
+def _of_card(state: PoolState, card: CardRoom, known: dict[str, _RunReach], now: float) -> CardReach:
+    staying = [known[run_id] for run_id in card.staying]
     if not staying:
         nothing = LEAVING if card.leaving or not card.empty_now else FREE
-        return CardReach(card=card, plain=nothing, override=nothing, part=nothing, since=_ENDLESS)
-    part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else min(each[1] for each in staying)
+        return CardReach(card=card, plain=nothing, override=nothing, part=nothing)
+    part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else min(each.override for each in staying)
+    alone = len(staying) == 1
     return CardReach(
         card=card,
-        plain=max(each[0] for each in staying),
-        override=max(each[1] for each in staying),
+        plain=max(each.plain for each in staying),
+        override=max(each.override for each in staying),
         part=part,
-        since=max(each[2] for each in staying),
+        lost=max(each.lost for each in staying) if alone else 0.0,
+        gpus=staying[0].gpus if alone else 1,
+        here=staying[0].here if alone else 1,
+        at=now,
+        grace=min(each.grace for each in staying),
     )

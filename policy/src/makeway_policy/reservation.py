@@ -15,12 +15,12 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 
 from makeway_policy import placement, quota
+from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
 from makeway_policy.priority import base, class_of, outranks, preemption_value
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
 from makeway_policy.rules import Backfill, MayPreempt, Policy
 from makeway_policy.state import PoolState, is_leaving
-from makeway_policy.victims import grace_of
 
 _ENDLESS = float("inf")
 

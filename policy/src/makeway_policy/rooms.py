@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, NodeHealth, Run
 from makeway_policy.state import PoolState, is_leaving
 
+_ENDLESS = float("inf")
+_NO_KINDS: frozenset[LeaseKind] = frozenset()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CardRoom:
     """What is left of one GPU. `kinds` are the kinds of leases on it, which never mix.
 
-    `leaving` are the runs on it that are going; a card whose room now suffices need not wait for them.
+    `leaving` are the runs on it that are going (a card whose room now suffices need not wait for them), `staying` those
+    that are not, `runs` all of them.
     """
 
     gpu: Gpu
@@ -27,6 +31,8 @@ class CardRoom:
     slots_later: int
     kinds_later: frozenset[LeaseKind]
     leaving: tuple[str, ...]
+    staying: tuple[str, ...]
+    runs: tuple[Run, ...]
 
     @property
     def empty_now(self) -> bool:
@@ -54,6 +60,7 @@ class NodeRoom:
     memory_later: float
     gpu_count: int
     leaving: tuple[str, ...]
+    hosts_runs: bool
 
 
 def grew(old: NodeRoom, new: NodeRoom) -> bool:
@@ -86,31 +93,70 @@ def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:
     return LeaseKind.SIZED if lease.vram_mib else LeaseKind.SLOTS
 
 
-def node_room(state: PoolState, node: Node, gone: Collection[str] = (), added: Collection[Member] = ()) -> NodeRoom:
-    """The node's room if the runs `gone` were leaving too and `added` (members of the run being placed) were there."""
+def node_room(state: PoolState, node: Node, before: NodeRoom | None = None) -> NodeRoom:
+    """The node's room as things are; cards that nothing has changed on are taken from `before`."""
     usable = sorted(
         (gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE and not gpu.in_mig_mode),
         key=lambda gpu: (gpu.index, gpu.gpu_id),
     )
-    extra = [member for member in added if member.node_id == node.node_id]
+    known = {} if before is None else {card.gpu.gpu_id: card for card in before.cards}
+    cards = []
+    for gpu in usable:
+        runs = state.runs_on_gpu(gpu.gpu_id)
+        card = known.get(gpu.gpu_id)
+        if card is None or card.gpu is not gpu or not _same(card.runs, runs):
+            card = _card_room(gpu, runs, (), ())
+        cards.append(card)
+    return _node_room(state, node, tuple(cards), (), ())
+
+
+def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
+    """The node's room if the runs `gone` were leaving too and `added` (members of the run being placed) were there."""
+    node_id = room.node.node_id
+    extra = [member for member in added if member.node_id == node_id]
+    if not extra and not any(run_id in gone for card in room.cards for run_id in card.staying) and not room.hosts_runs:
+        return room
     leases: dict[str, list[Lease]] = {}
     for member in extra:
         for lease in member.leases:
             leases.setdefault(lease.gpu_id, []).append(lease)
-    host = _host_room(state, node, gone, extra)
+    cards = tuple(
+        _card_room(card.gpu, card.runs, gone, leases.get(card.gpu.gpu_id, ()))
+        if card.gpu.gpu_id in leases or any(run_id in gone for run_id in card.staying)
+        else card
+        for card in room.cards
+    )
+    return _node_room(state, room.node, cards, gone, extra)
+
+
+def _node_room(
+    state: PoolState, node: Node, cards: tuple[CardRoom, ...], gone: Collection[str], added: Collection[Member]
+) -> NodeRoom:
+    runs = state.runs_on_node(node.node_id)
+    host = _host_room(node, runs, gone, added)
     return NodeRoom(
         node=node,
-        cards=tuple(_card_room(state, gpu, gone, leases.get(gpu.gpu_id, ())) for gpu in usable),
+        cards=cards,
         cpus_now=host[0],
         memory_now=host[1],
         cpus_later=host[2],
         memory_later=host[3],
-        gpu_count=len(state.gpus_of_node(node.node_id)),
-        leaving=tuple(run.run_id for run in state.runs_on_node(node.node_id) if is_leaving(run) or run.run_id in gone),
+        gpu_count=len(state.gpu_ids_of_node(node.node_id)),
+        leaving=tuple(run.run_id for run in runs if is_leaving(run) or run.run_id in gone),
+        hosts_runs=bool(node.cpus or node.memory_mib) and bool(runs),
     )
 
 
-def _card_room(state: PoolState, gpu: Gpu, gone: Collection[str], added: Collection[Lease]) -> CardRoom:
+def _same(before: tuple[Run, ...], after: tuple[Run, ...]) -> bool:
+    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
+
+
+def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Lease]) -> CardRoom:
+    if not runs and not added:
+        return CardRoom(
+            gpu=gpu, vram_now=gpu.vram_mib, slots_now=gpu.slots, kinds_now=_NO_KINDS, vram_later=gpu.vram_mib,
+            slots_later=gpu.slots, kinds_later=_NO_KINDS, leaving=(), staying=(), runs=(),
+        )  # fmt: skip
     live = [0, 0]
     stopping = [0, 0]
     coming = [0, 0]
@@ -118,7 +164,8 @@ def _card_room(state: PoolState, gpu: Gpu, gone: Collection[str], added: Collect
     kinds_now: set[LeaseKind] = set()
     kinds_later: set[LeaseKind] = set()
     leaving: list[str] = []
-    for run in state.runs_on_gpu(gpu.gpu_id):
+    staying: list[str] = []
+    for run in runs:
         going = is_leaving(run) or run.run_id in gone
         for lease in run.leases:
             if lease.gpu_id != gpu.gpu_id:
@@ -142,6 +189,8 @@ def _card_room(state: PoolState, gpu: Gpu, gone: Collection[str], added: Collect
                     kinds_later.add(lease_kind(gpu, lease))
         if going and any(lease.gpu_id == gpu.gpu_id for lease in run.leases):
             leaving.append(run.run_id)
+        elif not going:
+            staying.append(run.run_id)
     for lease in added:
         live[0] += lease.vram_mib
         live[1] += lease.slots
@@ -156,6 +205,8 @@ def _card_room(state: PoolState, gpu: Gpu, gone: Collection[str], added: Collect
         slots_later=gpu.slots - live[1] - kept[1],
         kinds_later=frozenset(kinds_later),
         leaving=tuple(leaving),
+        staying=tuple(staying),
+        runs=runs,
     )
 
 
@@ -168,11 +219,13 @@ def _sums(run: Run, going: bool, live: list[int], stopping: list[int], coming: l
 
 
 def _host_room(
-    state: PoolState, node: Node, gone: Collection[str], added: Collection[Member]
+    node: Node, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Member]
 ) -> tuple[float, float, float, float]:
+    if not node.cpus and not node.memory_mib:
+        return _ENDLESS, _ENDLESS, _ENDLESS, _ENDLESS
     cpus = [0.0, 0.0, 0.0]
     memory = [0, 0, 0]
-    for run in state.runs_on_node(node.node_id):
+    for run in runs:
         going = is_leaving(run) or run.run_id in gone
         place = 1 if going else 0 if run.lease_state is LeaseState.LIVE else 2
         for member in run.members:
@@ -186,9 +239,8 @@ def _host_room(
     for member in added:
         cpus[0] += member.cpus
         memory[0] += member.memory_mib
-    endless = float("inf")
-    cpus_total = node.cpus or endless
-    memory_total = node.memory_mib or endless
+    cpus_total = node.cpus or _ENDLESS
+    memory_total = node.memory_mib or _ENDLESS
     return (
         cpus_total - cpus[0] - max(cpus[1], cpus[2]),
         memory_total - memory[0] - max(memory[1], memory[2]),

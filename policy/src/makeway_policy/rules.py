@@ -103,7 +103,11 @@ def _default_classes() -> Mapping[str, JobClass]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """Everything that can be configured, with the defaults of docs/policy.md."""
+    """Everything that can be configured, with the defaults of docs/policy.md.
+
+    `move_holds`: a holder starts on other free GPUs as soon as they suffice (nodes must know how to withdraw a start).
+    `recheck_seconds`: so often every waiting job is judged anew, whatever woke it before; a safety net, not the means.
+    """
 
     name: str = "default"
     classes: Mapping[str, JobClass] = field(default_factory=_default_classes)
@@ -126,6 +130,7 @@ class Policy:
     start_timeout_seconds: float = 120.0
     backing_off_seconds: float = 60.0
     move_holds: bool = True
+    recheck_seconds: float = 60.0
     gpu_aliases: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     max_shares: int = 4
     usage_half_life_seconds: float | None = None

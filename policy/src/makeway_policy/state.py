@@ -307,6 +307,10 @@ class PoolState:
         """The GPUs of a node, by id."""
         return tuple(self._gpus[each] for each in self._gpus_of_node.get(node_id, ()))
 
+    def gpu_ids_of_node(self, node_id: str) -> tuple[str, ...]:
+        """The ids of a node's GPUs, sorted."""
+        return self._gpus_of_node.get(node_id, ())
+
     def jobs_of_group(self, name: str) -> tuple[Job, ...]:
         """The jobs of a disruption group, by id."""
         return tuple(self._jobs[each] for each in self._jobs_of_group.get(name, ()))

@@ -14,14 +14,14 @@ A set that fails protection or quota yields to the next. Another job's hold is a
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from makeway_policy import placement, protection, quota
-from makeway_policy.model import Group, Job, Member, NodeHealth, Run
+from makeway_policy import costs, placement, protection, quota
+from makeway_policy.model import Group, Job, LeaseKind, Member, NodeHealth, Run
 from makeway_policy.priority import class_of, may_take_victims, outranks, preemption_value
 from makeway_policy.reach import Host
-from makeway_policy.rooms import NodeRoom, node_room
+from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.rules import Policy, VictimOrder
 from makeway_policy.state import PoolState, is_leaving
 
@@ -70,9 +70,10 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked: the state and policy as they are now, and who asks."""
+    """What is asked: the state (with its room per node) and policy as they are now, and who asks."""
 
     state: PoolState
+    rooms: Mapping[str, NodeRoom]
     policy: Policy
     now: float
     preemptor: Preemptor
@@ -138,11 +139,11 @@ def candidate_of(question: Question, run: Run) -> Candidate | None:
     state, policy = question.state, question.policy
     job = state.jobs[run.job_id]
     hold = protection.is_hold(run)
-    cost = 0.0 if hold else cost_of(job, run, policy, question.now)
+    cost = 0.0 if hold else costs.cost_of(job, run, policy, question.now)
     return Candidate(
         run=run,
         cost_gpu_seconds=cost,
-        grace_seconds=0.0 if hold else grace_of(job, policy),
+        grace_seconds=0.0 if hold else costs.grace_of(job, policy),
         rule=rule,
         key=(run.v, cost, -job.submitted_at, -job.order),
     )
@@ -179,7 +180,11 @@ def protection_from(question: Question, run: Run) -> protection.Protection | Non
     if own is not None:
         return own
     deadline = preemptor.job.deadline
-    if deadline is not None and question.now + grace_of(victim, policy) > deadline and not protection.is_hold(run):
+    if (
+        deadline is not None
+        and question.now + costs.grace_of(victim, policy) > deadline
+        and not protection.is_hold(run)
+    ):
         return protection.Protection(
             guard=protection.Guard.DEADLINE, until=None, sentence="it could only leave after the deadline"
         )
@@ -191,35 +196,6 @@ def _guaranteed_against(question: Question, run: Run, victim: Job) -> bool:
     if victim.team == question.preemptor.job.team or state.team(victim.team).guarantee == 0:
         return False
     return run.run_id not in quota.borrowed_runs(state, victim.team)
-
-
-def cost_of(job: Job, run: Run, policy: Policy, now: float) -> float:
-    """GPU-seconds lost if the run is stopped now: work since the last ack, and the restart, weighted by progress."""
-    since = run.last_ack_at if run.last_ack_at is not None else run.started_at
-    restart = run.restart_seconds or job.restart_seconds or class_of(job, policy).restart_seconds
-    lost = (0.0 if since is None else max(0.0, now - since)) + restart
-    return gpus_of(run) * lost * (1.0 + policy.progress_weight * progress_of(job, run, now))
-
-
-def progress_of(job: Job, run: Run, now: float) -> float:
-    """0 to 1: the acked fraction, else elapsed over time limit, else 0."""
-    if run.progress is not None:
-        return min(1.0, max(0.0, run.progress))
-    if not job.time_limit_seconds or run.started_at is None:
-        return 0.0
-    return min(1.0, (job.used_seconds + now - run.started_at) / job.time_limit_seconds)
-
-
-def grace_of(job: Job, policy: Policy) -> float:
-    """Seconds between the notice and the kill."""
-    rules = class_of(job, policy)
-    grace = job.grace_seconds if job.grace_seconds is not None else rules.grace_seconds
-    return grace if rules.grace_max_seconds is None else min(grace, rules.grace_max_seconds)
-
-
-def gpus_of(run: Run) -> int:
-    """How many GPUs the run is on."""
-    return len({lease.gpu_id for lease in run.leases})
 
 
 def _node_plan(question: Question, node_id: str) -> Plan | None:
@@ -247,9 +223,21 @@ def _fill(question: Question, node_id: str, candidates: Sequence[Candidate], pat
     for following in (None, *candidates):
         if following is not None:
             taken.append(following)
+        if not _could_fit(question, node_id, taken):
+            continue
         if _place(question, (node_id,), taken, patience) is not None:
             return _spare(question, (node_id,), taken, patience)
     return None
+
+
+def _could_fit(question: Question, node_id: str, taken: Sequence[Candidate]) -> bool:
+    """Whether enough cards would be empty; asked before the whole placement is tried."""
+    shape = question.preemptor.job.shape
+    if placement.kind_of(shape) is not LeaseKind.WHOLE:
+        return True
+    gone = {each.run.run_id for each in taken}
+    cards = question.rooms[node_id].cards
+    return sum(1 for card in cards if all(run_id in gone for run_id in card.staying)) >= shape.gpus
 
 
 def _spare(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> Plan | None:
@@ -276,7 +264,7 @@ def _place(
     strategy = class_of(job, question.policy).placement
     fits: list[placement.Fit] = []
     for node_id in nodes:
-        room = node_room(state, state.nodes[node_id], gone, [each.member for each in fits])
+        room = trial_room(state, question.rooms[node_id], gone, [each.member for each in fits])
         fitted = placement.fit(_patient(question, room, gone, patience), job, question.policy, strategy, later=True)
         if fitted is None:
             return None
@@ -285,11 +273,13 @@ def _place(
 
 
 def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:
-    """The room without the cards that others leave only after `patience`."""
+    """The room without the cards that others leave only after `patience`; a hold that is taken brings its own wait."""
     slow = {run_id for run_id in room.leaving if run_id not in gone and _leaves_by(question, (run_id,)) > patience}
     if not slow:
         return room
-    return replace(room, cards=tuple(card for card in room.cards if not slow.intersection(card.leaving)))
+    taken = {run_id for run_id in gone if protection.is_hold(question.state.runs[run_id])}
+    cards = (card for card in room.cards if not slow.intersection(card.leaving) or taken.intersection(card.leaving))
+    return replace(room, cards=tuple(cards))
 
 
 def _leaves_by(question: Question, run_ids: Iterable[str]) -> float:
@@ -392,7 +382,7 @@ def _gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
     """Member by member to the node whose set compares best, then nobody who is not needed over all."""
     shape = question.preemptor.job.shape
     near = tuple(host.node_id for host in hosts[:_NEAR])
-    patience = question.now + max((each.grace_seconds for each in _candidates_on(question, near)), default=0.0)
+    patience = question.now + max((each.grace_seconds for each in _candidates_on(question, near)), default=math.inf)
     taken: list[Candidate] = []
     nodes: tuple[str, ...] = ()
     for _ in range(shape.members):
@@ -400,8 +390,7 @@ def _gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
         if best is None:
             return None
         nodes, taken = best[0].nodes, best[1]
-    plan = _spare(question, nodes, taken, patience)
-    return plan if plan is not None and plan.victims else None
+    return _spare(question, nodes, taken, patience)
 
 
 def _best_extension(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from makeway_policy.model import Reason, Shape
 from makeway_policy.queue import Bucket
-from makeway_policy.reach import NodeReach, Threshold
+from makeway_policy.reach import FREE, NodeReach, Threshold
 
 Key = tuple[float, ...]
 
@@ -57,6 +57,10 @@ class Blocked:
             takers = self._takers[(shape, overrides)]
             del takers[bisect_left(takers, (limit, id(bucket)))]
 
+    def any(self) -> bool:
+        """Whether any bucket is blocked."""
+        return bool(self._place)
+
     def all(self) -> list[Bucket]:
         """Every blocked bucket."""
         return [place[1] for place in self._place.values()]
@@ -85,10 +89,12 @@ class Blocked:
         return [bucket for takers in self._takers.values() for _, _, bucket in takers]
 
     def reached(self, reach: NodeReach) -> Iterator[Bucket]:
-        """The buckets that may reach what a node has to offer now."""
+        """The buckets that may reach what a node has to offer now; what is free needs no reach (see `following`)."""
         for (shape, overrides), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
+            if bound == FREE:
+                continue
             start = bisect_left(takers, (bound,))
             yield from [bucket for _, _, bucket in takers[start:]]

@@ -47,14 +47,18 @@ class VirtualPool:
     choices: list[tuple[float, Choice]] = field(default_factory=list)
     behaviour: dict[str, Behaviour] = field(default_factory=dict)
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _begun: set[str] = field(default_factory=set)
     _count: int = 0
 
     def add_node(self, name: str, gpus: int = 1, **given: Any) -> None:
         node = {key: given.pop(key) for key in ("labels", "cpus", "memory_mib") if key in given}
         self.state.put_node(Node(node_id=name, **node))
         for index in range(gpus):
-            values: dict[str, Any] = {"type_name": "gpu-x", "vram_mib": 81920, "slots": self.policy.max_shares, **given}
-            self.state.put_gpu(Gpu(gpu_id=f"{name}/{index}", node_id=name, index=index, **values))
+            self.add_gpu(name, index, **given)
+
+    def add_gpu(self, node: str, index: int, **given: Any) -> None:
+        values: dict[str, Any] = {"type_name": "gpu-x", "vram_mib": 81920, "slots": self.policy.max_shares, **given}
+        self.state.put_gpu(Gpu(gpu_id=f"{node}/{index}", node_id=node, index=index, **values))
 
     def add_team(self, name: str, **given: Any) -> None:
         self.state.put_team(Team(team_id=name, **given))
@@ -124,7 +128,8 @@ class VirtualPool:
             self._carry_out(choice)
         self._check()
         for run in tuple(self.state.runs.values()):
-            if run.lease_state is LeaseState.LIVE and run.started_at is None and not is_leaving(run):
+            if run.lease_state is LeaseState.LIVE and not is_leaving(run) and run.run_id not in self._begun:
+                self._begun.add(run.run_id)
                 self.at(self.now, lambda run_id=run.run_id: self._started(run_id))  # type: ignore[misc]
         if decisions.next_wake is not None:
             self.at(max(decisions.next_wake, self.now), lambda: None)

@@ -1,0 +1,177 @@
+"""What becomes of jobs that end, wait too long, or are refused at once."""
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from makeway_policy import checks, presets
+from makeway_policy.choices import Expire, Reclass
+from makeway_policy.model import Job, Mode, Overdue, Shape, Team
+from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+
+Pool = Any
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome"),
+    [
+        (Cause.DONE, Outcome.SUCCEEDED),
+        (Cause.CANCELLED, Outcome.CANCELLED),
+        (Cause.TIME_LIMIT, Outcome.TIMED_OUT),
+        (Cause.PREEMPTED, Outcome.REQUEUE),
+        (Cause.NODE_LOST, Outcome.REQUEUE),
+        (Cause.FAILED, Outcome.FAILED),
+    ],
+)
+def test_each_cause_has_its_outcome(cause: Cause, outcome: Outcome) -> None:
+    assert after_end(Ended(cause=cause, exit_code=1), Retries(), Policy()).outcome is outcome
+
+
+def test_own_failures_retry_with_a_doubling_delay_and_then_fail() -> None:
+    retries = Retries(max=2, exit_codes=frozenset({7}))
+    delays = []
+    used = 0
+    while True:
+        following = after_end(Ended(cause=Cause.FAILED, exit_code=7, retries_used=used), retries, Policy())
+        if following.outcome is not Outcome.REQUEUE:
+            break
+        delays.append(following.delay_seconds)
+        used = following.retries_used
+    assert delays == [10, 20]
+    assert after_end(Ended(cause=Cause.FAILED, exit_code=8), retries, Policy()).outcome is Outcome.FAILED
+
+
+def test_losses_in_a_row_are_requeued_elsewhere_and_then_held() -> None:
+    in_a_row = 0
+    delays = []
+    while True:
+        following = after_end(Ended(cause=Cause.NODE_LOST, failures_in_a_row=in_a_row), Retries(), Policy())
+        if following.outcome is Outcome.HELD:
+            break
+        assert following.avoid_node
+        delays.append(following.delay_seconds)
+        in_a_row = following.failures_in_a_row
+    assert delays[:4] == [0, 10, 20, 40]
+    assert following.failures_in_a_row == 10
+
+
+def test_a_loss_after_a_good_run_starts_the_count_anew() -> None:
+    ended = Ended(cause=Cause.OURS, ran_seconds=600.0, failures_in_a_row=9)
+    assert after_end(ended, Retries(), Policy()).failures_in_a_row == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome"),
+    [
+        (Ended(cause=Cause.PREEMPTED, requeue=False), Outcome.FAILED),
+        (Ended(cause=Cause.PREEMPTED, mode=Mode.CANCEL), Outcome.CANCELLED),
+    ],
+)
+def test_a_preemption_can_be_the_end(ended: Ended, outcome: Outcome) -> None:
+    assert after_end(ended, Retries(), Policy()).outcome is outcome
+
+
+def test_a_job_that_waits_longer_than_it_may_expires(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=10)
+    pool.submit("job-2", pri=5, at=1, max_wait_seconds=60.0)
+    pool.run_until(100)
+    expired = [(at, choice.job_id) for at, choice in pool.choices if isinstance(choice, Expire)]
+    assert expired == [(61, "job-2")]
+
+
+def test_a_job_that_misses_its_deadline_goes_down_a_class(pool: Pool) -> None:
+    scenario = pool.policy.classes["scenario"]
+    lower = replace(scenario, name="lower", value=-10, own_value_min=-20, own_value_max=-5)
+    pool.policy = replace(pool.policy, classes=MappingProxyType({"scenario": scenario, "lower": lower}))
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=10)
+    pool.submit("job-2", pri=5, at=1, deadline=60.0)
+    pool.run_until(100)
+    changed = [choice for _, choice in pool.choices if isinstance(choice, Reclass)]
+    assert [choice.class_name for choice in changed] == ["lower"]
+    assert pool.state.jobs["job-2"].own_priority is None
+
+
+def test_a_job_that_has_started_meets_both_limits(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=1, deadline=60.0, max_wait_seconds=60.0)
+    pool.submit("job-2", pri=5, at=30, dur=200)
+    pool.run_until(100)
+    assert not [choice for _, choice in pool.choices if isinstance(choice, Expire | Reclass)]
+
+
+def test_a_promoted_job_counts_as_aged(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", at=0, pri=5)
+    pool.submit("job-0", at=0, pri=5)
+    pool.change("job-0", at=10, submitted_at=-5.0)
+    pool.run_until(20)
+    assert pool.running() == {"job-1"}
+    pool.submit("job-2", at=30, pri=4, max_wait_seconds=5.0, on_max_wait=Overdue.PROMOTE)
+    pool.run_until(40)
+    assert pool.state.jobs["job-2"].promoted
+
+
+def submit(**given: Any) -> Job:
+    values: dict[str, Any] = {
+        "job_id": "j", "order": 1, "team": "t", "class_name": "normal", "submitted_at": 0.0, "queued_since": 0.0
+    }  # fmt: skip
+    return Job(**{**values, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"class_name": "none"}, "class"),
+        ({"own_priority": 690}, "priority"),
+        ({"grace_seconds": 1801.0}, "preemption.grace"),
+        ({"deadline": 5.0}, "deadline"),
+        ({"preemptible": False}, "preemptible"),
+        ({"class_name": "urgent"}, "class"),
+    ],
+)
+def test_a_submit_that_the_policy_forbids_is_refused_by_field(given: dict[str, Any], field: str) -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t", allowances={}))
+    refusal = checks.refuse_submit(state, Policy(), submit(**given), now=10.0)
+    assert refusal is not None
+    assert refusal.detail["field"] == field
+
+
+def test_more_than_the_team_could_ever_use_is_refused() -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t", limit=4.0))
+    assert checks.refuse_submit(state, Policy(), submit(shape=Shape(gpus=4)), now=0.0) is None
+    assert checks.refuse_submit(state, Policy(), submit(shape=Shape(gpus=5)), now=0.0) is not None
+
+
+@pytest.mark.parametrize("policy", list(presets.PRESETS.values()), ids=list(presets.PRESETS))
+def test_the_presets_contradict_nothing(policy: Policy) -> None:
+    assert checks.problems(policy) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"delta": 0}, "delta"),
+        ({"delta": 11}, "classes.normal.own_value_min"),
+        ({"default_class": "x"}, "default_class"),
+    ],
+)
+def test_a_wrong_policy_is_refused_by_the_path_of_the_field(change: dict[str, Any], path: str) -> None:
+    assert any(problem.startswith(path) for problem in checks.problems(replace(Policy(), **change)))
+
+
+def test_fifo_neither_preempts_nor_reorders(pool: Pool) -> None:
+    pool.policy = replace(pool.policy, priorities=False, preemption=False)
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=1, dur=60)
+    pool.submit("job-2", pri=5, at=10, dur=60)
+    pool.submit("job-3", pri=100, at=20, dur=60)
+    pool.run_until(200)
+    assert [name for _, name in pool.starts] == ["job-1", "job-2", "job-3"]
+    assert not pool.evictions

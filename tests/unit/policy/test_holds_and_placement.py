@@ -1,0 +1,186 @@
+"""Holds and their clock, where jobs are put, and what is said about those that wait."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from makeway_policy.choices import Preempt, Start, Wait, Withdraw
+from makeway_policy.decide import decide
+from makeway_policy.explain import explain, what_if
+from makeway_policy.model import GpuHealth, LeaseState, Reason, StopCause, Topology
+from makeway_policy.rules import Strategy
+from makeway_policy.state import is_leaving
+
+Pool = Any
+
+
+def withdrawals(pool: Pool) -> list[tuple[float, StopCause]]:
+    return [(at, choice.cause) for at, choice in pool.choices if isinstance(choice, Withdraw)]
+
+
+def test_a_start_that_no_node_begins_expires_and_the_job_backs_off(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1")
+    pool._started = lambda run_id: None
+    pool.run_until(31)
+    assert withdrawals(pool)[0] == (30, StopCause.HOLD_EXPIRED)
+    job = pool.state.jobs["job-1"]
+    assert (job.failed_holds, job.no_victims_until) == (1, 90)
+    pool.run_until(61)
+    assert pool.state.jobs["job-1"].no_victims_until == 60 + 120
+
+
+def test_a_holder_starts_on_other_gpus_as_soon_as_they_suffice(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("slow", gpus=1, pri=1, grace=300)
+    pool.submit("busy", gpus=1, pri=60, dur=40)
+    pool.submit("job-hi", gpus=1, pri=50, at=10)
+    pool.run_until(60)
+    assert withdrawals(pool) == [(40, StopCause.HOLD_MOVED)]
+    assert pool.starts_of("job-hi") == [40]
+
+
+def test_a_hold_on_a_gpu_that_is_quarantined_is_decided_again(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.add_node("node-b", 1)
+    pool.submit("low-1", pri=1, grace=60)
+    pool.submit("low-2", pri=2, grace=60)
+    pool.submit("job-hi", pri=50, at=10)
+    gpu = pool.state.gpus["node-b/0"]
+    pool.at(20, lambda: pool.state.put_gpu(replace(gpu, health=GpuHealth.QUARANTINED)))
+    pool.run_until(100)
+    assert withdrawals(pool) == [(20, StopCause.HOLD_LOST)]
+    assert pool.node_of("job-hi") == "node-a"
+
+
+def test_a_preemptor_takes_the_whole_placement_and_says_who_leaves(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    for number, pri in enumerate([5, 1, 3], start=1):
+        pool.submit(f"low-{number}", pri=pri, grace=30)
+    pool.submit("job-hi", gpus=2, pri=50, at=10)
+    pool.run_until(11)
+    (preempt,) = [choice for _, choice in pool.choices if isinstance(choice, Preempt)]
+    assert [victim.job_id for victim in preempt.victims] == ["low-2"]
+    assert preempt.run.lease_state is LeaseState.NEXT
+    assert len(preempt.run.leases) == 2
+    assert preempt.run.after == {"low-2.1"}
+    assert preempt.explanation["low-3.1"] == "spared: not needed"
+
+
+def test_gpus_that_drain_anyway_are_waited_for_before_new_victims_are_taken(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("low-1", pri=1, grace=30)
+    pool.submit("low-2", pri=2, grace=30)
+    pool.submit("job-hi", pri=50, at=10)
+    pool.cancel("job-hi", at=15)
+    pool.submit("job-next", pri=40, at=20)
+    pool.run_until(60)
+    assert pool.evictions == {"low-1": 1}
+    assert pool.starts_of("job-next") == [40]
+
+
+def test_a_hold_is_taken_over_by_the_ordinary_rule(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("low-1", pri=1, grace=30)
+    pool.submit("job-hi", pri=50, at=10, dur=10)
+    pool.submit("job-top", pri=90, at=20, dur=10)
+    pool.run_until(100)
+    assert pool.evictions == {"low-1": 1}
+    assert pool.starts_of("job-top") == [40]
+    assert pool.starts_of("job-hi") == [50]
+
+
+@pytest.mark.parametrize(("strategy", "node"), [("binpack", "node-b"), ("spread", "node-a")])
+def test_binpack_fills_the_fullest_node_and_spread_the_emptiest(pool_under: Any, strategy: str, node: str) -> None:
+    pool = pool_under(placement=Strategy(strategy))
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 4)
+    pool.submit("first", gpus=2, nodes=frozenset({"node-b"}))
+    pool.submit("second", at=1)
+    pool.run_until(2)
+    assert pool.node_of("second") == node
+
+
+def test_linked_gpus_are_kept_together(pool: Pool) -> None:
+    pool.add_node("node-a", 0)
+    for index, group in enumerate([0, 0, 1, 1]):
+        pool.add_gpu("node-a", index, link_group=group)
+    pool.submit("one", gpus=1)
+    pool.submit("two", gpus=2, at=1, topology=Topology.REQUIRE)
+    pool.submit("three", gpus=2, at=2, topology=Topology.REQUIRE)
+    pool.run_until(3)
+    run = pool.state.run_of("two")
+    assert [lease.gpu_id for lease in run.leases] == ["node-a/2", "node-a/3"]
+    assert pool.state.run_of("three") is None
+
+
+def test_explaining_names_the_place_the_gpus_and_what_protects_whom(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("fixed", pri=1, preemptible=False)
+    pool.submit("equal", pri=50)
+    pool.submit("first", pri=60, gpus=2, at=5)
+    pool.submit("second", pri=50, at=10)
+    pool.run_until(20)
+    told = explain(pool.state, pool.policy, "second", pool.now)
+    assert told is not None
+    assert (told.place, told.ahead) == (2, ("first",))
+    assert told.gpus == {"in use": 2}
+    guards = {each.job_id: each.protection and each.protection.guard for each in told.possible_victims}
+    assert guards == {"fixed": "not_preemptible", "equal": None}
+    assert "a priority of at least 51" in told.would_help
+
+
+def test_what_if_changes_nothing(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=5)
+    pool.run_until(10)
+    asked = replace(pool.state.jobs["job-1"], job_id="asked", order=99, own_priority=1)
+    told = what_if(pool.state, pool.policy, asked, pool.now)
+    assert told.refusal is not None
+    assert told.refusal.reason is Reason.NO_ROOM
+    assert told.place == 1
+    assert "asked" not in pool.state.jobs
+    assert decide(pool.state, pool.policy, pool.now).choices == ()
+
+
+def test_a_job_hears_its_reason_once(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    for number in range(4):
+        pool.submit(f"job-{number}", at=number)
+    pool.run_until(100)
+    told = [choice.job_id for _, choice in pool.choices if isinstance(choice, Wait)]
+    assert sorted(told) == ["job-1", "job-2", "job-3"]
+
+
+def test_a_rollback_leaves_the_pool_as_it_was(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("low-1", pri=1)
+    pool.submit("low-2", pri=2)
+    pool.run_until(5)
+    asked = replace(pool.state.jobs["low-1"], job_id="hi", order=99, own_priority=90, runs=0)
+    pool.state.put_job(asked)
+    before = (dict(pool.state.jobs), dict(pool.state.runs), pool.state.team_usage("team"))
+    pool.state.begin()
+    first = decide(pool.state, pool.policy, 10.0)
+    assert any(is_leaving(run) for run in pool.state.runs.values())
+    pool.state.rollback()
+    assert (dict(pool.state.jobs), dict(pool.state.runs), pool.state.team_usage("team")) == before
+    assert decide(pool.state, pool.policy, 10.0).choices == first.choices
+
+
+def test_a_gpu_counts_once_while_one_run_leaves_for_another_of_the_team(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("low", pri=1, grace=30)
+    pool.submit("high", pri=50, at=10)
+    pool.run_until(15)
+    assert pool.state.team_usage("team") == 1
+
+
+def test_a_share_starts_beside_others_of_its_kind_only(pool: Pool) -> None:
+    pool.add_node("node-a", 1, vram_mib=80)
+    pool.submit("sized", vram_mib=30)
+    pool.submit("slots", shares=1, at=1)
+    pool.submit("more", vram_mib=50, at=2)
+    pool.run_until(3)
+    assert pool.running() == {"sized", "more"}
+    assert any(isinstance(choice, Start) for _, choice in pool.choices)

@@ -1,0 +1,49 @@
+"""The longest wait: a bound where there is one, else the cause."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from makeway_policy.model import Team
+from makeway_policy.rules import Policy
+from makeway_policy.worst_case import worst_case_wait
+
+Pool = Any
+
+
+@pytest.fixture
+def crowded(pool: Pool) -> Pool:
+    pool.policy = Policy()
+    pool.add_node("node-a", 4)
+    pool.add_team("team", class_limits={"urgent": 1.0})
+    pool.submit("runs", gpus=4, dur=3600, time_limit_seconds=3600.0)
+    pool.submit("waits", gpus=2, at=10, dur=60, time_limit_seconds=60.0)
+    pool.run_until(20)
+    return pool
+
+
+def ask(pool: Pool) -> Any:
+    return worst_case_wait(pool.state, pool.policy, pool.state.jobs["waits"], pool.now)
+
+
+def test_a_bound_is_given_where_everything_before_ends(crowded: Pool) -> None:
+    told = ask(crowded)
+    assert told.seconds is not None
+    crowded.run_until(20 + told.seconds)
+    assert crowded.starts_of("waits")
+
+
+@pytest.mark.parametrize(
+    ("team", "word"),
+    [(Team(team_id="team"), "not limited"), (Team(team_id="team", class_limits={"urgent": 3.0}), "3 GPUs")],
+)
+def test_classes_above_that_could_fill_the_pool_leave_no_bound(crowded: Pool, team: Team, word: str) -> None:
+    crowded.state.put_team(team)
+    told = ask(crowded)
+    assert told.seconds is None
+    assert word in told.cause
+
+
+def test_a_run_without_a_time_limit_leaves_no_bound(crowded: Pool) -> None:
+    crowded.state.put_job(replace(crowded.state.jobs["runs"], time_limit_seconds=None))
+    assert "without a time limit" in ask(crowded).cause
