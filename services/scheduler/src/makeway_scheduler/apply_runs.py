@@ -209,10 +209,8 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
     run_seconds = run.run_seconds or 0.0
     # A shell shows a signal as 128 + n; so do we, and a failure never reads as 0.
     exit_code = 128 + end.signal if end.signal else end.exit_code
-    job = replace(
-        job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code,
-        message=end.message or job.message,
-    )  # fmt: skip
+    message = end.message or (job.message if job.cancel_requested else "")
+    job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     cause = EndCause(run.end_cause or "")
     if cause is EndCause.DONE:
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
@@ -265,7 +263,7 @@ def settle_released(ledger: Ledger, run_id: str, now: float) -> None:
 
 
 def promote_followers(ledger: Ledger, run_id: str, now: float) -> None:
-    """NEXT becomes LIVE when its last predecessor is released; on a GPU that may not be used it waits for a decision."""
+    """NEXT becomes LIVE when its last predecessor is released; on a GPU that may not be used it waits to be decided."""
     for policy_run in ledger.state.followers_of(run_id):
         follower = ledger.runs.get(policy_run.run_id)
         if follower is None or run_id not in follower.after:
