@@ -4,11 +4,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
+GPU_PYTHON ?= python3
 BIN := $(VENV)/bin
 MEMBERS := schemas policy runtime services/admission services/scheduler services/executor services/telemetry simulator cli
 SOURCES := $(addsuffix /src,$(MEMBERS))
 
-.PHONY: help setup run test check bench clean
+.PHONY: help setup run test check test-gpu bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -30,6 +31,9 @@ check: setup ## the fast part: format, lint, types, import rules, generated file
 
 test: check ## every check: the fast part, then property, integration and system tests on real servers
 	$(BIN)/pytest tests/property tests/integration tests/system
+
+test-gpu: setup ## checks that need an NVIDIA card (GPU_PYTHON: a Python with torch); says so where there is none
+	$(BIN)/python tests/gpu/check.py --python "$(GPU_PYTHON)"
 
 bench: setup ## the measurements, each printing one JSON line last
 	$(BIN)/python bench/pipeline.py
