@@ -3,10 +3,10 @@
 1. NVML: every card is found with its memory, and its readings are plausible
 2. a cluster without ``--simulate`` registers the real cards
 3. a CUDA process of a job is seen on its card while it runs, and the card is proven empty after its end
-4. a torch training is preempted by an urgent job, resumes from its checkpoint, and ends bit for bit as an undisturbed one
+4. a torch training is preempted by an urgent job, resumes from its checkpoint, and ends bit for bit as undisturbed
 
-Needs the driver; 3 and 4 need torch for the Python named by ``--python`` (default: the one that runs this). Exit code 0:
-all passed; 1: a check failed; 3: no NVIDIA card here, so nothing was checked.
+Needs the driver; 3 and 4 need torch for the Python named by ``--python`` (default: the one that runs this).
+Exit code 0: all passed; 1: a check failed; 3: no NVIDIA card here, so nothing was checked.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from makeway_runtime.devices.port import DriverMissing
 
 FOLDER = Path(__file__).parent
 MAKEWAY = Path(sys.executable).with_name("makeway")
+SOURCE = FOLDER.parents[1] / "cli" / "src"  # makeway.job needs nothing but the standard library
 LIMIT_SECONDS = 180.0
 
 
@@ -103,7 +104,7 @@ def check_process(python: str) -> None:
 def check_training(python: str, folder: Path, gpus: int) -> None:
     """A preempted training ends bit for bit as an undisturbed one."""
     train = str(FOLDER / "train.py")
-    env = ("--env", "CUBLAS_WORKSPACE_CONFIG=:4096:8", "--env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}")
+    env = ("--env", "CUBLAS_WORKSPACE_CONFIG=:4096:8", "--env", f"PYTHONPATH={SOURCE}")
     calm = makeway("submit", "--name", "calm", *env, "--", python, train, str(folder / "calm")).strip()
     until(lambda: job(calm)["state"] == "SUCCEEDED", "an undisturbed torch training ends")
     pushed = makeway("submit", "--gpus", str(gpus), *env, "--", python, train, str(folder / "pushed")).strip()
