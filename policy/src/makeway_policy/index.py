@@ -42,6 +42,8 @@ class Index:
         self.rooms: dict[str, NodeRoom] = {}
         self.free: dict[tuple[object, ...], FreeNodes] = {}
         self.holds: dict[str, str] = {}
+        self._movers: dict[Shape, dict[str, None]] = {}
+        self._shape_of: dict[str, Shape] = {}
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.overdue: set[str] = set()
@@ -354,6 +356,7 @@ class Index:
         run = self.state.run_of(job_id)
         held = self.holds.pop(job_id, None)
         if held is not None:
+            self._movers[self._shape_of.pop(job_id)].pop(job_id, None)
             self.set_timer("hold", held, None)
         if job is None or run is not None or job.held:
             self._leave_queue(job_id)
@@ -369,6 +372,10 @@ class Index:
             self.revalue.add(run.run_id)
         if run.state in (RunState.PLANNED, RunState.STARTING) and run.started_at is None and not is_leaving(run):
             self.holds[job.job_id] = run.run_id
+            self._shape_of[job.job_id] = job.shape
+            movers = self._movers.setdefault(job.shape, {})
+            if run.after:
+                movers[job.job_id] = None
             self.unsettled.add(run.run_id)
 
     def _refresh_waiting(self, job: Job, now: float) -> None:
@@ -423,7 +430,8 @@ class Index:
             self.reservers.usage_changed()
         for team in sorted(changes.teams):
             self._wake_team(team)
-        if self._limited and (self.reservers.moved() or self._reclaimers_moved):
+        moved = bool(self._limited or self.holds) and (self.reservers.moved() or self._reclaimers_moved)
+        if moved:
             limited, self._limited = self._limited, {}
             for bucket in limited.values():
                 if bucket.blocked is None or not bucket.entries:
@@ -443,7 +451,8 @@ class Index:
             self._wake_by_node(node_id)
         if nodes:
             self._wake_by_room()
-        self._wake_holders(now)
+        if nodes or moved or changes.everything:
+            self._wake_holders(now)
 
     def _wake_team(self, team: str) -> None:
         used = (self.state.used((team,)), self.state.used((team,), later=True))
@@ -481,11 +490,10 @@ class Index:
         """Have holders whose GPUs are not empty yet look for other free ones, in their place in the queue."""
         if not self.policy.move_holds:
             return
-        for run_id in self.holds.values():
-            run = self.state.runs[run_id]
-            job = self.state.jobs[run.job_id]
-            if run.after and self.has_room(job.shape):
-                self._push(run_id, self.order_of_job(job, now))
+        for shape, job_ids in self._movers.items():
+            if job_ids and self.has_room(shape):
+                for job_id in job_ids:
+                    self._push(self.holds[job_id], self.order_of_job(self.state.jobs[job_id], now))
 
     def _search_anew(self, bucket: Bucket) -> None:
         bucket.hints = None
