@@ -305,8 +305,9 @@ class Index:
         for name in changes.groups:
             for job in self.state.jobs_of_group(name):
                 run = self.state.run_of(job.job_id)
-                if run is not None:
-                    changes.nodes.update(run.node_ids)
+                for node_id in () if run is None else run.node_ids:
+                    self.reaches.pop(node_id, None)
+                    changes.nodes.add(node_id)
         for node_id in sorted(changes.nodes):
             self._refresh_node(node_id, now)
         for job_id in sorted(changes.jobs):
@@ -333,7 +334,8 @@ class Index:
         room = self.rooms[node_id] = node_room(self.state, node, before)
         for found in self.free.values():
             found.update(node_id, self._free_cards(room, found.shape))
-        reach = node_reach(self.state, self.policy, room, now)
+        same_host = before is not None and before.node.health is node.health
+        reach = node_reach(self.state, self.policy, room, now, self.reaches.get(node_id) if same_host else None)
         if improved(self.reaches.get(node_id), reach) or before is None or grew(before, room):
             self._improved[node_id] = None
         self.reaches[node_id] = reach
@@ -342,7 +344,10 @@ class Index:
             if run.job_id in self.holds:
                 self.unsettled.add(run.run_id)
             if before is not None and before.node.health is not node.health:
-                self.state.changes.nodes.update(each for each in run.node_ids if each != node_id)
+                for other in run.node_ids:
+                    if other != node_id:
+                        self.reaches.pop(other, None)
+                        self.state.changes.nodes.add(other)
 
     def _free_cards(self, room: NodeRoom, shape: Shape) -> int:
         if not takes_placements(room.node):

@@ -31,7 +31,8 @@ class CardReach:
     """One card's thresholds: whole card, for ordinary preemptors and for those that override minimum runs, and part.
 
     `lost` is what a GPU of the run on it loses if it is stopped at `at`, in seconds, progress counted; it only grows.
-    The run has `gpus` cards, `here` of them on this node, and `grace` seconds to leave.
+    The run has `gpus` cards, `here` of them on this node, and `grace` seconds to leave. At `changes_at` time alone may
+    change what protects it.
     """
 
     card: CardRoom
@@ -43,6 +44,7 @@ class CardReach:
     here: int = 1
     at: float = 0.0
     grace: float = 0.0
+    changes_at: float = _ENDLESS
 
     def since(self, wanted: int) -> float:
         """Freeing the card at a time t, for a set of so many cards, costs at least t - since GPU-seconds a card."""
@@ -79,20 +81,30 @@ class Host:
     cost: float
 
 
-def node_reach(state: PoolState, policy: Policy, room: NodeRoom, now: float) -> NodeReach:
-    """The thresholds of a node as things are."""
+def node_reach(
+    state: PoolState, policy: Policy, room: NodeRoom, now: float, before: NodeReach | None = None
+) -> NodeReach:
+    """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`."""
     if not takes_placements(room.node):
         return NodeReach(cards=(), plain=(), override=(), part=(), changes_at=None)
-    runs = [run for run in state.runs_on_node(room.node.node_id) if not is_leaving(run)]
-    known = {run.run_id: _of_run(state, policy, run, room.node.node_id, now) for run in runs}
-    cards = tuple(_of_card(state, card, known, now) for card in room.cards)
-    moments = [protection.protection_changes_at(state, policy, run, now) for run in runs]
+    known = {} if before is None else {each.card.gpu.gpu_id: each for each in before.cards}
+    runs: dict[str, _RunReach] = {}
+    cards = []
+    for card in room.cards:
+        old = known.get(card.gpu.gpu_id)
+        if old is None or old.card is not card or now >= old.changes_at:
+            for run in card.runs:
+                if run.run_id not in runs and not is_leaving(run):
+                    runs[run.run_id] = _of_run(state, policy, run, room.node.node_id, now)
+            old = _of_card(card, runs, now)
+        cards.append(old)
+    changes_at = min((card.changes_at for card in cards), default=_ENDLESS)
     return NodeReach(
-        cards=cards,
+        cards=tuple(cards),
         plain=tuple(sorted(card.plain for card in cards)),
         override=tuple(sorted(card.override for card in cards)),
         part=tuple(sorted(card.part for card in cards)),
-        changes_at=min((at for at in moments if at is not None), default=None),
+        changes_at=None if changes_at == _ENDLESS else changes_at,
     )
 
 
@@ -198,6 +210,7 @@ class _RunReach:
     gpus: int
     here: int
     grace: float
+    changes_at: float
 
 
 def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float) -> _RunReach:
@@ -206,6 +219,7 @@ def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float
     threshold = (float(run.v), -_ENDLESS if run.promoted else -job.submitted_at)
     plain = protection.of_run(state, policy, run, now, overrides=False)
     override = plain and protection.of_run(state, policy, run, now, overrides=True)
+    changes_at = protection.protection_changes_at(state, policy, run, now)
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,
@@ -213,10 +227,11 @@ def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float
         gpus=costs.gpus_of(run),
         here=sum(len(member.leases) for member in run.members if member.node_id == node_id),
         grace=0.0 if protection.is_hold(run) else costs.grace_of(job, policy),
+        changes_at=_ENDLESS if changes_at is None else changes_at,
     )
 
 
-def _of_card(state: PoolState, card: CardRoom, known: dict[str, _RunReach], now: float) -> CardReach:
+def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardReach:
     staying = [known[run_id] for run_id in card.staying]
     if not staying:
         nothing = LEAVING if card.leaving or not card.empty_now else FREE
@@ -233,4 +248,5 @@ def _of_card(state: PoolState, card: CardRoom, known: dict[str, _RunReach], now:
         here=staying[0].here if alone else 1,
         at=now,
         grace=min(each.grace for each in staying),
+        changes_at=min(each.changes_at for each in staying),
     )
