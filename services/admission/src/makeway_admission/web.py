@@ -111,7 +111,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 async def _on_trouble(_request: Request, error: Exception) -> Response:
     if is_transient(error):
         _LOG.warning("not available", error=repr(error))
-        detail = "the database is out of reach or busy; try again, a submit with the same Idempotency-Key"
+        detail = "the database or the log store is out of reach or busy; repeat a submit with the same Idempotency-Key"
         return problem_response(problem_of(ProblemCode.UNAVAILABLE, detail), {"Retry-After": "1"})
     _LOG.error("a request failed", exc_info=error)
     return problem_response(problem_of(ProblemCode.INTERNAL))
