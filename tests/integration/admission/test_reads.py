@@ -44,6 +44,9 @@ async def test_a_list_is_filtered_by_each_of_its_filters(lone_admission: Admissi
     ):
         assert await _listed(lone_admission, **filters) == [wanted], filters
     assert await _listed(lone_admission, state=["RUNNING", "QUEUED"]) == [other, wanted]
+    assert await _listed(lone_admission, state=["RUNNING", "STOPPING"], team="team-a", node="n7") == [wanted]
+    for filters in ({"team": "default"}, {"name": "x"}, {"class": "high"}, {"label": "env=x"}, {"node": "n8"}):
+        assert await _listed(lone_admission, state="RUNNING", **filters) == []
     assert await _listed(lone_admission, label=["env=prod", "x=2"]) == []
     assert await _listed(lone_admission, since=later) == []
     (shown,) = (await lone_admission.get("/v1/jobs", name="it"))["jobs"]

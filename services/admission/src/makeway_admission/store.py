@@ -13,6 +13,7 @@ from makeway_runtime.postgres.outbox import OutboxRow, OutboxStore
 from makeway_runtime.postgres.pool import Connection
 from makeway_runtime.postgres.queries import load_queries
 from makeway_schemas.ids import JOB_ID_LENGTH
+from makeway_schemas.states import TERMINAL, JobState
 
 from makeway_admission.access import NewToken, Principal, Role, TokenRow
 from makeway_admission.facts import compose, fact_row
@@ -24,6 +25,9 @@ _ADMIT_JOBS: Final[str] = _QUERIES.admit_jobs.sql
 _ACQUIRE_SECONDS: Final = 5.0
 
 Record = asyncpg.Record
+
+# A job that the scheduler has not met yet is QUEUED and has no row.
+_ROWS_WITHOUT_END: Final = frozenset(JobState) - TERMINAL - {JobState.QUEUED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,20 +218,21 @@ class Store:
 
     async def list_jobs(self, wanted: JobFilter) -> list[Record]:
         """A page of jobs, newest first."""
-        return await self._many(
-            "list_jobs",
-            pool=self._pool,
-            team=wanted.team,
-            before=wanted.before,
-            states=None if wanted.states is None else list(wanted.states),
-            ended_after=wanted.ended_after,
-            since=wanted.since,
-            class_name=wanted.class_name,
-            name=wanted.name,
-            labels=wanted.labels,
-            node=wanted.node,
-            row_limit=wanted.limit,
-        )
+        filters: dict[str, Any] = {
+            "pool": self._pool,
+            "team": wanted.team,
+            "before": wanted.before,
+            "states": None if wanted.states is None else list(wanted.states),
+            "since": wanted.since,
+            "class_name": wanted.class_name,
+            "name": wanted.name,
+            "labels": wanted.labels,
+            "node": wanted.node,
+            "row_limit": wanted.limit,
+        }
+        if wanted.states is not None and _ROWS_WITHOUT_END.issuperset(wanted.states):
+            return await self._many("list_live_jobs", **filters)
+        return await self._many("list_jobs", ended_after=wanted.ended_after, **filters)
 
     async def get_job(self, job_id: str) -> Record | None:
         """One job with its specification."""

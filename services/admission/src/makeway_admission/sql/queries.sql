@@ -88,6 +88,31 @@ WHERE j.pool_id = :pool
   AND (:node::text IS NULL OR r.node_id = :node)
 ORDER BY j.admission_order DESC LIMIT :row_limit;
 
+-- name: list_live_jobs
+-- The same for states that have a row and no end: begins with the jobs that live, however many have ended.
+WITH wanted AS MATERIALIZED (
+    SELECT job_id FROM job_states WHERE pool_id = :pool AND ended_at IS NULL AND state = ANY (:states::text[])
+)
+SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, j.class_name,
+       (j.spec ->> 'priority')::integer AS own_priority, coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+       j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
+       s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
+       s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
+       s.exit_code, s.message, r.node_id, r.ended_at AS run_ended_at, NULL::jsonb AS spec
+FROM wanted
+JOIN jobs AS j ON j.job_id = wanted.job_id
+JOIN job_states AS s ON s.job_id = j.job_id
+LEFT JOIN runs AS r ON r.job_id = j.job_id AND r.run_number = s.run_number
+WHERE j.pool_id = :pool
+  AND (:team::text IS NULL OR j.team_id = :team)
+  AND (:before::bigint IS NULL OR j.admission_order < :before)
+  AND (:since::timestamptz IS NULL OR j.submitted_at >= :since)
+  AND (:class_name::text IS NULL OR j.class_name = :class_name)
+  AND (:name::text IS NULL OR j.name = :name)
+  AND (:labels::jsonb IS NULL OR j.spec -> 'labels' @> :labels)
+  AND (:node::text IS NULL OR r.node_id = :node)
+ORDER BY j.admission_order DESC LIMIT :row_limit;
+
 -- name: get_job^
 -- One job with its specification, state and newest run.
 SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, j.class_name,
