@@ -96,7 +96,7 @@ JOB_MOVES: Final = MappingProxyType(
             {_J.HELD, _J.UNSATISFIABLE, _J.RESERVED, _J.STARTING, _J.CANCELLED, _J.EXPIRED, _J.TIMED_OUT}
         ),
         _J.HELD: frozenset({_J.QUEUED, _J.UNSATISFIABLE, _J.CANCELLED, _J.EXPIRED, _J.FAILED}),
-        _J.UNSATISFIABLE: frozenset({_J.QUEUED, _J.HELD, _J.CANCELLED, _J.EXPIRED}),
+        _J.UNSATISFIABLE: frozenset({_J.QUEUED, _J.HELD, _J.RESERVED, _J.STARTING, _J.CANCELLED, _J.EXPIRED}),
         _J.RESERVED: frozenset(_J) - {_J.RESERVED},
         _J.STARTING: frozenset(_J) - {_J.STARTING, _J.HELD, _J.UNSATISFIABLE, _J.RESERVED} | {_J.HELD},
         _J.RUNNING: frozenset({_J.STOPPING, _J.QUEUED, _J.HELD, _J.UNKNOWN}) | TERMINAL,

@@ -19,6 +19,11 @@ def test_every_state_is_in_its_table_and_reaches_an_end() -> None:
     assert reached == set(JobState)
 
 
+@pytest.mark.parametrize("waiting", [JobState.QUEUED, JobState.UNSATISFIABLE])
+def test_a_waiting_job_starts_at_once_when_a_new_node_makes_it_possible(waiting: JobState) -> None:
+    assert {JobState.RESERVED, JobState.STARTING} <= JOB_MOVES[waiting]
+
+
 def test_a_key_has_one_partition_in_every_process() -> None:
     assert topics.NODE_PLANS.partition_of("node-1") == topics.NODE_PLANS.partition_of("node-1")
     assert {topic.partition_of(f"k{number}") for topic in topics.ALL for number in range(99)} <= set(range(8))
