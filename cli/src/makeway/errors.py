@@ -72,7 +72,7 @@ class StillRunning(MakewayError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpecProblem:
-    """One thing wrong with a specification; ``line`` and ``column`` count from 1 and are 0 where there is no file."""
+    """One thing wrong with a job or a policy; ``line`` and ``column`` count from 1 and are 0 where there is no file."""
 
     field: str
     message: str
@@ -86,7 +86,7 @@ class SpecProblem:
 
 
 class SpecInvalid(MakewayError):
-    """A specification that no cluster would take; refused before anything was sent."""
+    """A specification or a policy that no cluster would take; refused before anything was sent."""
 
     def __init__(self, problems: tuple[SpecProblem, ...]) -> None:
         self.problems = problems

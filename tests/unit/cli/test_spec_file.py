@@ -2,8 +2,7 @@
 
 import pytest
 from makeway.errors import SpecInvalid
-from makeway.spec.build import build
-from makeway.spec.file import read_spec
+from makeway.spec.build import build, read_spec
 
 
 def problems(text: str) -> list[str]:

@@ -1,20 +1,22 @@
-"""Reads a job file into plain values and remembers where each came from.
+"""Reads a file into plain values and remembers where each came from.
 
-Only what a job needs is understood: mappings, lists and scalars of YAML 1.2's core schema, where ``no`` is a text and
-``1:30`` is no number. Doubled keys, anchors, tags and several documents are refused: each is a mistake far more often
-than it is meant, and an alias may also make a small file endless.
+Only what jobs and policies need is understood: mappings, lists and scalars of YAML 1.2's core schema, where ``no`` is
+a text and ``1:30`` is no number. Doubled keys, anchors, tags and several documents are refused: each is a mistake far
+more often than it is meant, and an alias may also make a small file endless.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from makeway.errors import SpecInvalid, SpecProblem
 
-Path = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 
 MAX_BYTES: Final = 1024 * 1024
 _MAX_DEPTH: Final = 20
@@ -35,27 +37,46 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SpecFile:
+class Document:
     """The values of a file and where each key or item stands."""
 
     source: str
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[Location, Place] = field(default_factory=dict)
 
 
-def read_spec(text: str, source: str) -> SpecFile:
-    """Parses a job file. Raises SpecInvalid with file, line and column."""
+def load(name: str, what: str) -> Document:
+    """Reads a file; ``-`` is stdin. ``what`` says what it should be. Raises SpecInvalid."""
+    source = "stdin" if name == "-" else name
+    try:
+        raw = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else _read(Path(name))
+        text = raw.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SpecInvalid((SpecProblem(field="", message=f"cannot be read: {reason}", source=source),)) from error
+    if len(raw) > MAX_BYTES:
+        raise SpecInvalid((SpecProblem(field="", message=f"is over {MAX_BYTES} bytes", source=source),))
+    return parse(text, source, what)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def parse(text: str, source: str, what: str) -> Document:
+    """Parses a file's text. Raises SpecInvalid with file, line and column."""
     reader = _Reader(source)
     root = reader.compose(text)
     if not isinstance(root, yaml.MappingNode):
-        raise reader.problem(root, "", "a job file is a mapping of fields, such as `command: [python, train.py]`")
-    return SpecFile(source=source, values=reader.mapping(root, ()), places=reader.places)
+        raise reader.problem(root, "", what)
+    return Document(source=source, values=reader.mapping(root, ()), places=reader.places)
 
 
 class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Location, Place] = {}
 
     def problem(self, node: yaml.Node | yaml.Event | None, name: str, message: str) -> SpecInvalid:
         mark = node.start_mark if node is not None else None
@@ -87,7 +108,7 @@ class _Reader:
         if getattr(event, "tag", None) is not None:
             raise self.problem(event, "", "tags (!) are not understood; quote the text")
 
-    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def mapping(self, node: yaml.MappingNode, path: Location) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -101,7 +122,7 @@ class _Reader:
             values[key] = self.value(value_node, where)
         return values
 
-    def value(self, node: yaml.Node, path: Path) -> Any:
+    def value(self, node: yaml.Node, path: Location) -> Any:
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -110,13 +131,13 @@ class _Reader:
             return _scalar(node)
         raise self.problem(node, dotted(path), "neither a mapping, a list nor a scalar")
 
-    def _items(self, node: yaml.SequenceNode, path: Path) -> Iterator[Any]:
+    def _items(self, node: yaml.SequenceNode, path: Location) -> Iterator[Any]:
         for at, item in enumerate(node.value):
             self.places[(*path, at)] = _place(item)
             yield self.value(item, (*path, at))
 
 
-def dotted(path: Path) -> str:
+def dotted(path: Location) -> str:
     """``preemption.grace``, ``command[2]``."""
     text = ""
     for part in path:

@@ -1,0 +1,99 @@
+"""What a model refuses about a document, in the words of whoever wrote it: name, line, column, the nearest name."""
+
+import difflib
+from collections.abc import Sequence
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from makeway.documents.reader import Document, Location, dotted
+from makeway.errors import SpecProblem
+
+_BY_TYPE: Final = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be a text; put it in quotes",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of names to values",
+    "tuple_type": "must be a list of texts, such as [python, train.py]",
+    "model_type": "must be a mapping of fields",
+    "none_required": "must be left out",
+}
+_LONGEST_SHOWN: Final = 60
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, Location]]:
+    """What is wrong and where in the document, one entry a problem."""
+    details = error.errors(include_url=False, include_context=False)
+    return [_problem(model, detail["loc"], detail["type"], detail["msg"], detail["input"]) for detail in details]
+
+
+def placed(message: str, location: Location, document: Document, also: Sequence[Location] = ()) -> SpecProblem:
+    """The problem with its line: the value's, else that of what encloses it.
+
+    `also` are other values that it is about, for what does not stand in the file itself.
+    """
+    inner = [location[:length] for length in range(len(location), 1, -1)]
+    for candidate in (*inner, *also, location[:1]):
+        place = document.places.get(candidate)
+        if place is not None:
+            return SpecProblem(
+                field=dotted(location), message=message, source=document.source, line=place.line, column=place.column
+            )
+    return SpecProblem(field=dotted(location), message=message, source=document.source)
+
+
+def _problem(model: type[BaseModel], location: Location, kind: str, message: str, given: Any) -> tuple[str, Location]:
+    if location and location[-1] == "[key]":  # the name of an entry, not its value
+        return f"is no name: {_sentence(kind, message)}", location[:-1]
+    if kind == "extra_forbidden":
+        return _unknown(model, location), location
+    text = _sentence(kind, message)
+    if isinstance(given, str | int | float) and not isinstance(given, bool) and len(str(given)) <= _LONGEST_SHOWN:
+        text += f" (given: {given})"
+    return text, location
+
+
+def _sentence(kind: str, message: str) -> str:
+    return _BY_TYPE.get(kind) or message.removeprefix("Value error, ").removeprefix("Input ")
+
+
+def _unknown(model: type[BaseModel], location: Location) -> str:
+    known = _field_names(model, location[:-1])
+    near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+    return "unknown field" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+
+
+def _field_names(model: type[BaseModel], outer: Location) -> list[str]:
+    inner: Any = model
+    for part in outer:
+        inner = _inside(inner, part)
+    found = _model_in(inner)
+    return [] if found is None else [info.alias or name for name, info in found.model_fields.items()]
+
+
+def _inside(annotation: Any, part: str | int) -> Any:
+    """The annotation of what stands below `part` in a value of this annotation."""
+    model = _model_in(annotation)
+    if model is not None:
+        return next((info.annotation for name, info in model.model_fields.items() if part in (name, info.alias)), None)
+    arguments = next((get_args(each) for each in _alternatives(annotation) if get_origin(each) is dict), ())
+    return arguments[1] if len(arguments) == 2 else None
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    return next(
+        (each for each in _alternatives(annotation) if isinstance(each, type) and issubclass(each, BaseModel)), None
+    )
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """The types behind unions and annotations."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return tuple(each for part in get_args(annotation) for each in _alternatives(part))
+    return (annotation,)

@@ -1,0 +1,62 @@
+"""A policy as people give it: a file, or the name of a preset. Shared by all commands that take one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from makeway_policy.checks import problems
+from makeway_policy.document import from_document, name_in_document
+from makeway_policy.presets import PRESETS
+from makeway_policy.rules import Policy
+from makeway_schemas.policy_file import PolicyFile
+from pydantic import ValidationError
+
+from makeway.documents import reader
+from makeway.documents.problems import placed, problems_of
+from makeway.documents.reader import Document, Location
+from makeway.errors import SpecInvalid, SpecProblem
+
+_WHAT: Final = "a policy file is a mapping of fields, such as `preset: default`"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenPolicy:
+    """A policy that is in order; ``document`` is what was said, in plain values, and ``policy`` what it means."""
+
+    source: str
+    document: dict[str, Any]
+    policy: Policy
+
+
+def load_policy(name: str) -> GivenPolicy:
+    """The policy of a preset or, for any other name, of a file; ``-`` is stdin. Raises SpecInvalid."""
+    if name in PRESETS:
+        return GivenPolicy(source=f"preset {name}", document={"preset": name}, policy=PRESETS[name])
+    return _checked(reader.load(name, _WHAT))
+
+
+def read_policy(text: str, source: str) -> GivenPolicy:
+    """The policy of a file's text. Raises SpecInvalid with file, line and column of each problem."""
+    return _checked(reader.parse(text, source, _WHAT))
+
+
+def _checked(file: Document) -> GivenPolicy:
+    try:
+        document = PolicyFile.model_validate(file.values).document()
+    except ValidationError as error:
+        found = problems_of(error, PolicyFile)
+        raise SpecInvalid(tuple(placed(message, location, file) for message, location in found)) from error
+    policy = from_document(document)
+    wrong = tuple(_contradictions(policy, file))
+    if wrong:
+        raise SpecInvalid(wrong)
+    return GivenPolicy(source=file.source, document=document, policy=policy)
+
+
+def _contradictions(policy: Policy, file: Document) -> Iterator[SpecProblem]:
+    """What is in order value by value and does not fit together; one of the values stands in the file."""
+    for sentence in problems(policy):
+        path, _, message = sentence.partition(": ")
+        location: Location = tuple(name_in_document(path).split("."))
+        other = message.rpartition("class ")[2].split(" ")[0]
+        yield placed(message, location, file, also=(("classes", other), ("delta",), ("preset",)))
