@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -144,6 +145,9 @@ class Node:
                 run.link.close()
         self._parts.spawner.close()
         self._parts.plan_number.close()
+        if self._parts.folders.cgroup is not None:
+            with contextlib.suppress(OSError):  # in use by the runs that live on, or gone
+                self._parts.folders.cgroup.rmdir()
 
     def _remember_number(self) -> None:
         try:
