@@ -30,7 +30,8 @@ check: setup ## the fast part: format, lint, types, import rules, generated file
 	$(BIN)/pytest tests/unit
 
 test: check ## every check: the fast part, then property, integration and system tests on real servers
-	$(BIN)/pytest tests/property tests/integration tests/system
+	$(BIN)/pytest -n 2 --dist loadfile tests/property tests/integration
+	$(BIN)/pytest tests/system
 
 test-gpu: setup ## checks that need an NVIDIA card (GPU_PYTHON: a Python with torch); says so where there is none
 	$(BIN)/python tests/gpu/check.py --python "$(GPU_PYTHON)"
