@@ -105,6 +105,8 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     for host in hosts:
         if best is not None and _cannot_beat(question, host, best):
             break
+        if best is not None and _cannot_beat(question, replace(host, cost=_least_cost(question, host)), best):
+            continue
         plan = _node_plan(question, host.node_id)
         if plan is None:
             continue
@@ -117,6 +119,26 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
         return best or soonest
     in_time = _leaves_by(question, soonest.after) <= question.now + best.longest_grace_seconds
     return soonest if in_time else best
+
+
+def _least_cost(question: Question, host: Host) -> float:
+    """A bound from below on the cost of any set on the node, as things are now (the host's own is older)."""
+    shape = question.preemptor.job.shape
+    if placement.kind_of(shape) is not LeaseKind.WHOLE:
+        return host.cost
+    shares: dict[str, float] = {}
+    costs_of_cards: list[float] = []
+    empty = 0
+    for card in question.rooms[host.node_id].cards:
+        for run in card.runs:
+            if run.run_id in card.staying and run.run_id not in shares:
+                here = sum(len(member.leases) for member in run.members if member.node_id == host.node_id)
+                job = question.state.jobs[run.job_id]
+                cost = 0.0 if protection.is_hold(run) else costs.cost_of(job, run, question.policy, question.now)
+                shares[run.run_id] = cost / max(1, min(here, shape.gpus))
+        empty += not card.staying
+        costs_of_cards.extend(max(shares[run_id] for run_id in card.staying) for _ in card.staying[:1])
+    return max(host.cost, sum(sorted(costs_of_cards)[: max(0, shape.gpus - empty)]))
 
 
 def _when(question: Question, plan: Plan) -> tuple[object, ...]:
