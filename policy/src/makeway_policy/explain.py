@@ -186,7 +186,7 @@ def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVicti
     preemptor = victims.preemptor_of(state, policy, job, now)
     question = victims.Question(state=state, rooms=index.rooms, policy=policy, now=now, preemptor=preemptor)
     found: dict[str, Run] = {}
-    for node_id in index.nodes_for_victims(job):
+    for node_id in index.hosts.all_for(job):
         if any(placement.suits(gpu, job.shape, policy) for gpu in state.gpus_of_node(node_id)):
             found.update((run.run_id, run) for run in state.runs_on_node(node_id) if not is_leaving(run))
     listed = [

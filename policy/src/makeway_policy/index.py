@@ -5,14 +5,15 @@ the policy and the time; nothing here needs a journal.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from makeway_policy import capacity, overdue, placement, priority, quota
 from makeway_policy.free import FreeNodes
+from makeway_policy.hosts import Hosts
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
-from makeway_policy.reach import OUT_OF_REACH, Host, NodeReach, Threshold, VictimNodes, improved, node_reach
+from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
 from makeway_policy.rooms import NodeRoom, grew, node_room, takes_placements
 from makeway_policy.rules import Order, Policy
@@ -20,8 +21,6 @@ from makeway_policy.state import UNITS_PER_GPU, Changes, PoolState, is_leaving
 from makeway_policy.waking import Blocked, Key
 
 _BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
-_ANYBODY: Threshold = (1e300, float("inf"))
-_OWN_NODES = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +51,7 @@ class Index:
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self.reaches: dict[str, NodeReach] = {}
         self.blocked = Blocked()
-        self._victim_nodes: dict[tuple[object, ...], VictimNodes] = {}
+        self.hosts = Hosts(state, policy, self.queue, self.reaches)
         self._improved: dict[str, None] = {}
         self._reclaimers_moved = False
         self._limited: dict[tuple[object, ...], Bucket] = {}
@@ -111,23 +110,11 @@ class Index:
         key = self.order_of(bucket)
         self.reservers.block(bucket, key)
         job = self.state.jobs[bucket.head]
-        limit = self.limit_of(job, now) if job.no_victims_until <= now else None
+        limit = self.hosts.limit_of(job, now) if job.no_victims_until <= now else None
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
         self.blocked.add(bucket, key, job.shape, limit, overrides=overrides)
         if limited:
             self._limited[bucket.key] = bucket
-
-    def limit_of(self, job: Job, now: float) -> Threshold | None:
-        """How far the job may reach for victims; None if it may take none."""
-        if not self.policy.preemption:
-            return None
-        if self.state.team(job.team).guarantee > 0:
-            return _ANYBODY
-        if not priority.may_take_victims(job, self.policy, now):
-            return None
-        aged = priority.is_aged(job, self.policy, now)
-        v = priority.preemption_value(job, self.policy, now) - self.policy.delta
-        return (float(v), -job.submitted_at if aged else float("inf"))
 
     def never_fits(self, shape: Shape) -> Refusal | None:
         """Why no registered hardware could run the shape; computed once a shape and change of hardware."""
@@ -148,63 +135,6 @@ class Index:
             waiting = self.state.jobs[bucket.head]
             if quota.within_guarantee(self.state, waiting, quota.needed_units(waiting, None, self.state)):
                 yield waiting
-
-    def hosts_for(self, job: Job, now: float, *, over: bool) -> Iterator[Host]:
-        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""
-        limit = self.limit_of(job, now)
-        if limit is None:
-            return
-        overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        place = self.queue.place.get(job.job_id)
-        hints = place[0].hints if place is not None and job.shape.members == 1 else None
-        if over:
-            found: Iterable[Host] = self._own_hosts(job, limit)
-        elif hints is not None:
-            found = self._as_hosts(hints, job.shape, limit, overrides)
-        else:
-            found = self._victim_nodes_for(job.shape, overrides).within(limit, now)
-        for host in found:
-            if placement.node_allows(self.state.nodes[host.node_id], job):
-                yield host
-
-    def in_reach(self, job: Job, now: float) -> bool:
-        """Whether there is any node on which the job could look for victims."""
-        limit = self.limit_of(job, now)
-        if limit is None:
-            return False
-        overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        return self._victim_nodes_for(job.shape, overrides).any_within(limit)
-
-    def nodes_for_victims(self, job: Job) -> Iterator[str]:
-        """All nodes on which victims for the job could be."""
-        return (node_id for node_id, room in self.rooms.items() if placement.node_allows(room.node, job))
-
-    def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
-        found = []
-        for node_id in sorted(node_ids):
-            reach = self.reaches.get(node_id)
-            bound = OUT_OF_REACH if reach is None else reach.bound(shape, overrides=overrides)
-            if bound <= limit:
-                found.append(Host(node_id=node_id, v=bound[0], cost=0.0))
-        return sorted(found, key=lambda host: (host.v, host.node_id))
-
-    def _own_hosts(self, job: Job, limit: Threshold) -> list[Host]:
-        lowest: dict[str, int] = {}
-        for run in self.state.runs_of_team(job.team):
-            if run.v <= limit[0] and not is_leaving(run):
-                for node_id in run.node_ids:
-                    lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
-        ranked = sorted((v, node_id) for node_id, v in lowest.items())
-        return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
-
-    def _victim_nodes_for(self, shape: Shape, overrides: bool) -> VictimNodes:
-        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus, overrides)
-        found = self._victim_nodes.get(key)
-        if found is None:
-            found = self._victim_nodes[key] = VictimNodes(shape, overrides=overrides)
-            found.stale.update(self.reaches)
-        found.refresh(self.policy, self.reaches)
-        return found
 
     def take_fresh(self) -> tuple[str, ...]:
         """The jobs that have not been told a reason yet, in order of arrival."""
@@ -321,8 +251,7 @@ class Index:
     def _refresh_node(self, node_id: str, now: float) -> None:
         node = self.state.nodes.get(node_id)
         self.reservers.node_changed(node_id)
-        for victims in self._victim_nodes.values():
-            victims.stale.add(node_id)
+        self.hosts.node_changed(node_id)
         if node is None:
             self.rooms.pop(node_id, None)
             self.reaches.pop(node_id, None)
@@ -442,7 +371,7 @@ class Index:
                 if bucket.blocked is None or not bucket.entries:
                     continue
                 job = self.state.jobs.get(bucket.head)
-                if job is not None and not self.has_room(job.shape) and not self.in_reach(job, now):
+                if job is not None and not self.has_room(job.shape) and not self.hosts.in_reach(job, now):
                     self._limited[bucket.key] = bucket
                 else:
                     self._search_anew(bucket)

@@ -38,7 +38,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if never is not None:
         return never
     room = index.has_room(job.shape)
-    reach = job.no_victims_until <= now and index.in_reach(job, now)
+    reach = job.no_victims_until <= now and index.hosts.in_reach(job, now)
     if not room and not reach:
         return _over(index, job, None) or _no_room(index, job, now)
     kept, keeper = _kept_from(index, job, now)
@@ -53,7 +53,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         question = victims.Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
         )
-        plan = victims.best_plan(question, index.hosts_for(job, now, over=over is not None))
+        plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
         if plan is not None:
             return plan
     if over is not None:
@@ -130,7 +130,7 @@ def _no_room(index: Index, job: Job, now: float) -> Refusal:
     shape = job.shape
     what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"
     why = f"class {job.class_name} may not preempt now"
-    if index.limit_of(job, now) is not None:
+    if index.hosts.limit_of(job, now) is not None:
         why = "no set of runs that would make room may be preempted for it now"
     return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
 

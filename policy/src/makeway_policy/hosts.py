@@ -1,0 +1,99 @@
+"""Where to look for victims: the nodes within a job's reach, most promising first."""
+
+from collections.abc import Iterable, Iterator
+
+from makeway_policy import placement, priority
+from makeway_policy.model import Job, Shape
+from makeway_policy.queue import WaitingQueue
+from makeway_policy.reach import OUT_OF_REACH, Host, NodeReach, Threshold, VictimNodes
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState, is_leaving
+
+_ANYBODY: Threshold = (1e300, float("inf"))
+_OWN_NODES = 64
+"""A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
+
+
+class Hosts:
+    """The nodes that preemptors look at; brought up to date when asked."""
+
+    def __init__(self, state: PoolState, policy: Policy, queue: WaitingQueue, reaches: dict[str, NodeReach]) -> None:
+        self.state = state
+        self.policy = policy
+        self.queue = queue
+        self.reaches = reaches
+        self._victim_nodes: dict[tuple[object, ...], VictimNodes] = {}
+
+    def node_changed(self, node_id: str) -> None:
+        """Something on a node has changed: it is looked at anew when asked for."""
+        for found in self._victim_nodes.values():
+            found.stale.add(node_id)
+
+    def limit_of(self, job: Job, now: float) -> Threshold | None:
+        """How far the job may reach for victims; None if it may take none."""
+        if not self.policy.preemption:
+            return None
+        if self.state.team(job.team).guarantee > 0:
+            return _ANYBODY
+        if not priority.may_take_victims(job, self.policy, now):
+            return None
+        aged = priority.is_aged(job, self.policy, now)
+        v = priority.preemption_value(job, self.policy, now) - self.policy.delta
+        return (float(v), -job.submitted_at if aged else float("inf"))
+
+    def for_job(self, job: Job, now: float, *, over: bool) -> Iterator[Host]:
+        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""
+        limit = self.limit_of(job, now)
+        if limit is None:
+            return
+        overrides = priority.class_of(job, self.policy).overrides_minimum_run
+        place = self.queue.place.get(job.job_id)
+        hints = place[0].hints if place is not None and job.shape.members == 1 else None
+        if over:
+            found: Iterable[Host] = self._own_hosts(job, limit)
+        elif hints is not None:
+            found = self._as_hosts(hints, job.shape, limit, overrides)
+        else:
+            found = self._victim_nodes_for(job.shape, overrides).within(limit, now)
+        for host in found:
+            if placement.node_allows(self.state.nodes[host.node_id], job):
+                yield host
+
+    def in_reach(self, job: Job, now: float) -> bool:
+        """Whether there is any node on which the job could look for victims."""
+        limit = self.limit_of(job, now)
+        if limit is None:
+            return False
+        overrides = priority.class_of(job, self.policy).overrides_minimum_run
+        return self._victim_nodes_for(job.shape, overrides).any_within(limit)
+
+    def all_for(self, job: Job) -> Iterator[str]:
+        """All nodes on which victims for the job could be."""
+        return (node_id for node_id, node in self.state.nodes.items() if placement.node_allows(node, job))
+
+    def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
+        found = []
+        for node_id in sorted(node_ids):
+            reach = self.reaches.get(node_id)
+            bound = OUT_OF_REACH if reach is None else reach.bound(shape, overrides=overrides)
+            if bound <= limit:
+                found.append(Host(node_id=node_id, v=bound[0], cost=0.0))
+        return sorted(found, key=lambda host: (host.v, host.node_id))
+
+    def _own_hosts(self, job: Job, limit: Threshold) -> list[Host]:
+        lowest: dict[str, int] = {}
+        for run in self.state.runs_of_team(job.team):
+            if run.v <= limit[0] and not is_leaving(run):
+                for node_id in run.node_ids:
+                    lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
+        ranked = sorted((v, node_id) for node_id, v in lowest.items())
+        return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
+
+    def _victim_nodes_for(self, shape: Shape, overrides: bool) -> VictimNodes:
+        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus, overrides)
+        found = self._victim_nodes.get(key)
+        if found is None:
+            found = self._victim_nodes[key] = VictimNodes(shape, overrides=overrides)
+            found.stale.update(self.reaches)
+        found.refresh(self.policy, self.reaches)
+        return found
