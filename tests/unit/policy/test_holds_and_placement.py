@@ -184,3 +184,13 @@ def test_a_share_starts_beside_others_of_its_kind_only(pool: Pool) -> None:
     pool.run_until(3)
     assert pool.running() == {"sized", "more"}
     assert any(isinstance(choice, Start) for _, choice in pool.choices)
+
+
+def test_a_small_victim_is_spared_once_a_large_one_has_to_leave_anyway(pool: Pool) -> None:
+    pool.add_node("node-a", 8)
+    pool.submit("large", gpus=6, pri=2)
+    pool.submit("small", gpus=1, pri=1)
+    pool.submit("job-hi", gpus=6, pri=50, at=10)
+    pool.run_until(20)
+    assert pool.evictions == {"large": 1}
+    assert pool.running() == {"small", "job-hi"}
