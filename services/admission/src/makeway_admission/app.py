@@ -88,6 +88,8 @@ class AdmissionService:
                 await asyncio.wait_for(self._pool.close(), _FLUSH_SECONDS)
             except TimeoutError:
                 self._pool.terminate()
+                # Connections that are aborted are closed by the loop's next turn.
+                await asyncio.sleep(0)
         if self._socket is not None:
             self._socket.close()
         self._settings.port_file.unlink(missing_ok=True)
