@@ -1,14 +1,25 @@
 """What came of a replay: one record a job, and the figures over all of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean
+
+
+class EndKind(StrEnum):
+    """How a run, or a job, ended."""
+
+    FINISHED = "finished"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobOutcome:
-    """One finished job. Times are seconds since the trace began; waits are seconds.
+    """One job that came to an end. Times are seconds since the trace began; waits are seconds.
 
     `waited_seconds` runs from submission to the first start; `lost_gpu_seconds` is held but did not bring the job on:
     start-ups, and work that was done again.
@@ -23,6 +34,7 @@ class JobOutcome:
     preemptions: int
     held_gpu_seconds: float
     lost_gpu_seconds: float
+    kind: EndKind = EndKind.FINISHED
 
     @property
     def jct_seconds(self) -> float:
@@ -82,6 +94,23 @@ def summarise(outcomes: Sequence[JobOutcome], gpus: int, refused: int) -> Summar
         lost_gpu_seconds=lost,
         refused=refused,
     )
+
+
+def waits_by_class(outcomes: Iterable[JobOutcome]) -> Mapping[str, Mapping[str, float]]:
+    """Per class: how many jobs, and the mean, median, 95th percentile and longest wait, in seconds."""
+    waits: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        waits.setdefault(outcome.class_name, []).append(outcome.waited_seconds)
+    return {
+        name: {
+            "jobs": len(found),
+            "mean_seconds": fmean(found),
+            "p50_seconds": quantile(found, 0.5),
+            "p95_seconds": quantile(found, 0.95),
+            "max_seconds": max(found),
+        }
+        for name, found in sorted(waits.items())
+    }
 
 
 def quantile(values: Sequence[float], part: float) -> float:

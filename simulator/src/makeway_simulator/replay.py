@@ -1,40 +1,60 @@
 """Replays by name: from a trace file and a policy's name to figures that can be printed as JSON."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from makeway_policy.presets import PRESETS
+from makeway_policy.rules import Policy
+
+from makeway_simulator import report
+from makeway_simulator.engine import Engine, Setting
 from makeway_simulator.errors import UnknownChoice
-from makeway_simulator.outcome import summarise
+from makeway_simulator.outcome import EndKind, summarise, waits_by_class
 from makeway_simulator.packing import study as packing_study
+from makeway_simulator.physics import Physics
+from makeway_simulator.readers.event_log import read_event_log
 from makeway_simulator.readers.itp import read_itp
 from makeway_simulator.readers.muri import read_muri
 from makeway_simulator.readers.openb import read_nodes, read_orders, read_pods
+from makeway_simulator.readers.sacct import read_sacct
+from makeway_simulator.readers.swf import read_swf
 from makeway_simulator.readers.table import Skipping
+from makeway_simulator.record import Record
 from makeway_simulator.rivals import study as rivals_study
 from makeway_simulator.rivals.loop import Cost
 from makeway_simulator.trace import Cluster, Trace
 
-Progress = Callable[[int], None]
+Progress = Callable[[int, int], None]
+"""Is told how much is done, of how much."""
 
 
 class TraceFormat(StrEnum):
     """What a trace file can be."""
 
+    EVENTS = "events"
     MURI = "muri"
     ITP = "itp"
+    SWF = "swf"
+    SACCT = "sacct"
     OPENB = "openb"
 
 
 _READERS: Final[Mapping[TraceFormat, Callable[[Path, Skipping], Trace]]] = MappingProxyType(
-    {TraceFormat.MURI: read_muri, TraceFormat.ITP: read_itp}
+    {
+        TraceFormat.EVENTS: read_event_log,
+        TraceFormat.MURI: read_muri,
+        TraceFormat.ITP: read_itp,
+        TraceFormat.SWF: read_swf,
+        TraceFormat.SACCT: read_sacct,
+    }
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class GangSettings:
     """A replay of jobs that come and go."""
 
@@ -43,10 +63,11 @@ class GangSettings:
     nodes: str
     policy: str
     cost: Cost = Cost.RESUME
+    physics: Physics = field(default_factory=Physics)
     skip_broken: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PackingSettings:
     """A replay of pods that come and stay."""
 
@@ -58,24 +79,64 @@ class PackingSettings:
     skip_broken: bool = False
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """What one replay came to: `figures` can be printed as JSON; `record` is there where makeway's policy ran."""
+
+    title: str
+    figures: dict[str, Any]
+    record: Record | None = None
+
+
 def is_packing(trace_format: TraceFormat) -> bool:
     """Whether the format is of pods that stay."""
     return trace_format is TraceFormat.OPENB
 
 
-def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> dict[str, Any]:
+def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Replay:
     """The figures of `outcome.Summary` with the settings that gave them. Raises SimulatorError."""
     cluster = Cluster.parse(settings.nodes)
     trace = read_trace(settings.trace, settings.trace_format, Skipping(allowed=settings.skip_broken))
-    outcomes, refused = rivals_study.study(trace, cluster, settings.policy, settings.cost, progress)
-    figures = asdict(summarise(outcomes, cluster.gpus, refused))
-    return {
+    told = _of(progress, len(trace.jobs))
+    record: Record | None = None
+    if settings.policy in rivals_study.RIVALS:
+        outcomes, refused = rivals_study.study(trace, cluster, settings.policy, settings.cost, told)
+        ended: dict[str, int] = {"finished": len(outcomes)}
+    else:
+        record = record_of(trace, cluster, settings, told)
+        outcomes, refused = record.outcomes, record.refused
+        ended = {kind.value: count for kind, count in sorted(record.ended.items())}
+        ended["unfinished"] = record.unfinished
+    finished = [outcome for outcome in outcomes if outcome.kind is EndKind.FINISHED]
+    figures = {
         "policy": settings.policy,
         "cost": settings.cost.value,
         "nodes": settings.nodes,
-        **figures,
+        **asdict(summarise(finished, cluster.gpus, refused)),
+        "waits": waits_by_class(outcomes),
+        "ended": ended,
         "skipped_lines": trace.skipped,
     }
+    return Replay(title=f"{settings.trace.name}, {settings.policy}", figures=figures, record=record)
+
+
+def record_of(
+    trace: Trace, cluster: Cluster, settings: GangSettings, progress: Callable[[int], None] | None = None
+) -> Record:
+    """Run makeway's own policy on a trace. Raises SimulatorError."""
+    setting = Setting(
+        cluster=cluster, policy=policy_named(settings.policy), physics=settings.physics, cost=settings.cost
+    )
+    return Engine(trace.jobs, setting).run(progress)
+
+
+def policy_named(name: str) -> Policy:
+    """A preset; `makeway` is the default one. Raises UnknownChoice."""
+    found = PRESETS.get("default" if name == "makeway" else name)
+    if found is None:
+        raise UnknownChoice("policy", name, ("makeway", *PRESETS, *rivals_study.RIVALS))
+    # In virtual time nothing is ever missed: the periodic safety net would only cost.
+    return found
 
 
 def read_trace(path: Path, trace_format: TraceFormat, skipping: Skipping) -> Trace:
@@ -86,14 +147,15 @@ def read_trace(path: Path, trace_format: TraceFormat, skipping: Skipping) -> Tra
     return reader(path, skipping)
 
 
-def replay_packing(settings: PackingSettings, progress: Progress | None = None) -> dict[str, Any]:
+def replay_packing(settings: PackingSettings, progress: Progress | None = None) -> Replay:
     """Allocated per cent by arrived load: mean and standard deviation over the orders. Raises SimulatorError."""
     skipping = Skipping(allowed=settings.skip_broken)
     nodes = read_nodes(settings.folder, skipping)
     pods = read_pods(settings.folder, settings.workload, skipping)
     orders = read_orders(settings.folder, settings.workload, len(pods), settings.orders)[: settings.seeds]
-    result = packing_study.study(nodes, pods, orders, settings.policy, progress)
-    return {
+    arrivals = sum(len(order.order) for order in orders)
+    result = packing_study.study(nodes, pods, orders, settings.policy, _of(progress, arrivals))
+    figures = {
         "policy": settings.policy,
         "workload": settings.workload,
         "nodes": len(nodes),
@@ -107,3 +169,13 @@ def replay_packing(settings: PackingSettings, progress: Progress | None = None) 
         "dropped_pods_mean": result.dropped,
         "skipped_lines": skipping.skipped,
     }
+    return Replay(title=f"openb {settings.workload}, {settings.policy}", figures=figures)
+
+
+def page_of(found: Sequence[Replay]) -> str:
+    """One page for all replays."""
+    return report.replays_page([(each.title, each.figures, each.record) for each in found])
+
+
+def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:
+    return None if progress is None else lambda done: progress(done, total)

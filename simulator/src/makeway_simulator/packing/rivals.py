@@ -134,8 +134,10 @@ class Packing(Scored):
         on_shared = np.maximum(100 - left // 10, 50)
         on_used = np.maximum(50 - fresh, 33)
         on_idle = np.maximum(33 - idle, idle)
-        scores = np.where(idle == fleet.gpus[nodes], on_idle, np.where(fresh > 0, on_used, on_shared))
-        return scores.astype(np.float64)
+        scores: Floats = np.where(idle == fleet.gpus[nodes], on_idle, np.where(fresh > 0, on_used, on_shared)).astype(
+            np.float64
+        )
+        return scores
 
 
 class FragmentationGradientDescent(Scored):

@@ -1,0 +1,103 @@
+"""What runs cost on real machines: starting, saving, restoring, leaving."""
+
+import math
+from dataclasses import dataclass
+
+from makeway_policy.model import Mode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Physics:
+    """Figures of the virtual machines, in seconds.
+
+    Saving stops the work for `save_seconds`: every `checkpoint_interval_seconds` of work (None: only at a notice), and
+    at a notice where the grace period suffices. `restore_seconds` is what a resumed run pays before it works, where
+    the trace does not say itself what a start costs. `grace_seconds` and `mode` override each job's own (None: do not).
+    """
+
+    checkpoint_interval_seconds: float | None = None
+    save_seconds: float = 0.0
+    restore_seconds: float = 0.0
+    grace_seconds: float | None = None
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leaving:
+    """When a noticed run is gone, and how much of the job's work is safe then."""
+
+    at: float
+    saved_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """One run as it would go undisturbed: it works from `ready_at`, with `saved_seconds` of `work_seconds` done before.
+
+    `interval_seconds` is infinite where it saves at a notice only.
+    """
+
+    ready_at: float
+    saved_seconds: float
+    work_seconds: float
+    interval_seconds: float
+    save_seconds: float
+    mode: Mode
+
+    @property
+    def finishes_at(self) -> float:
+        """The end, saves on the way included; none is made at the end itself."""
+        return self.ready_at + self._remaining + self._saves * self.save_seconds
+
+    @property
+    def next_save_ends_after(self) -> float:
+        """Seconds of one turn: work, then save."""
+        return self.interval_seconds + self.save_seconds
+
+    def saved_by(self, now: float) -> float:
+        """Work that is safe at a moment, in seconds of the job's work."""
+        return self.saved_seconds + self._turns(now) * self.interval_seconds if self._turns(now) else self.saved_seconds
+
+    def done_by(self, now: float) -> float:
+        """Work that is done at a moment, safe or not, in seconds of the job's work."""
+        turns = self._turns(now)
+        into = max(0.0, now - self.ready_at - (turns * self.next_save_ends_after if turns else 0.0))
+        return self.saved_by(now) + min(into, self.interval_seconds, self._remaining)
+
+    def saved_at(self, now: float) -> float | None:
+        """When the last save before `now` was complete; None before the first."""
+        turns = self._turns(now)
+        return self.ready_at + turns * self.next_save_ends_after if turns else None
+
+    def next_save_at(self, now: float) -> float:
+        """When the next save will be complete (inf: none will)."""
+        turns = self._turns(now)
+        return self.ready_at + (turns + 1) * self.next_save_ends_after if turns < self._saves else math.inf
+
+    def leave(self, now: float, grace_seconds: float) -> Leaving:
+        """What follows a notice. CHECKPOINT saves if the grace suffices; the others leave at once."""
+        if self.mode is not Mode.CHECKPOINT:
+            return Leaving(at=now, saved_seconds=0.0)
+        if now <= self.ready_at:
+            return Leaving(at=now, saved_seconds=self.saved_seconds)
+        turns = self._turns(now)
+        into = now - self.ready_at - (turns * self.next_save_ends_after if turns else 0.0)
+        left = self.next_save_ends_after - into if into > self.interval_seconds else self.save_seconds
+        if left > grace_seconds:
+            return Leaving(at=now + grace_seconds, saved_seconds=self.saved_by(now))
+        return Leaving(at=now + left, saved_seconds=self.done_by(now))
+
+    @property
+    def _remaining(self) -> float:
+        return self.work_seconds - self.saved_seconds
+
+    @property
+    def _saves(self) -> int:
+        if not math.isfinite(self.interval_seconds):
+            return 0
+        return max(0, math.ceil(self._remaining / self.interval_seconds) - 1)
+
+    def _turns(self, now: float) -> int:
+        if now <= self.ready_at or not math.isfinite(self.interval_seconds):
+            return 0
+        return min(self._saves, int((now - self.ready_at) / self.next_save_ends_after))

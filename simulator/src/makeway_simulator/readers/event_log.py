@@ -1,0 +1,134 @@
+"""makeway's own history, as `makeway export` writes it: one job event a line, JSON, in any order of jobs.
+
+A line is a `JobEvent` of `makeway_schemas.events`: `job_id`, `at`, `kind`, `state`, `run`, `data`. The `queued` event
+of a job carries in `data` what it asked for: `gpus`, `members`, `class`, `priority`, `team`, `time_limit_seconds`.
+The work of a job is the run time that brought it on: of a run that was cut off the part up to its last ack, of the
+last run all. Jobs that never started, or are still going, are left out.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from makeway_schemas.states import TERMINAL
+
+from makeway_simulator.errors import TraceError
+from makeway_simulator.readers.table import Skipping, lines_of
+from makeway_simulator.trace import Trace, TraceJob
+
+_ENDS_RUN: Final = frozenset({"requeued", "held"})
+_GPUS_MOST: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Event:
+    job_id: str
+    at: float
+    kind: str
+    terminal: bool
+    data: Mapping[str, Any]
+
+
+@dataclass(kw_only=True, slots=True)
+class _History:
+    asked: Mapping[str, Any] | None = None
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    acked_at: float | None = None
+    work: float = 0.0
+    ended: bool = False
+    events: list[_Event] = field(default_factory=list)
+
+
+def read_event_log(path: Path, skipping: Skipping) -> Trace:
+    """Read one log. Times count from the first submission. Raises TraceError."""
+    histories: dict[str, _History] = {}
+    for number, text in lines_of(path):
+        if not text.strip():
+            continue
+        try:
+            event = _event(str(path), number, text)
+        except TraceError as error:
+            skipping.note(error)
+            continue
+        histories.setdefault(event.job_id, _History()).events.append(event)
+    found = [each for each in histories.items() if _told(each[1])]
+    start = min((history.submitted_at for _, history in found), default=0.0)
+    jobs = sorted((_job(job_id, history, start) for job_id, history in found), key=lambda job: job.submitted_at)
+    return Trace(jobs=tuple(jobs), skipped=skipping.skipped)
+
+
+def _event(path: str, number: int, text: str) -> _Event:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise TraceError(path, number, error.colno, f"is no JSON: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise TraceError(path, number, 1, "is no JSON object")
+    job_id, kind, data = value.get("job_id"), value.get("kind"), value.get("data", {})
+    if not isinstance(job_id, str) or not isinstance(kind, str) or not isinstance(data, dict):
+        raise TraceError(path, number, 1, "needs `job_id` and `kind` as texts and `data` as an object")
+    if kind == "queued":
+        _check(path, number, text, data)
+    at = _moment(path, number, text, value.get("at"))
+    terminal = value.get("state") in {state.value for state in TERMINAL}
+    return _Event(job_id=job_id, at=at, kind=kind, terminal=terminal, data=data)
+
+
+def _check(path: str, number: int, text: str, data: Mapping[str, Any]) -> None:
+    for name in ("gpus", "members"):
+        count = data.get(name, 1)
+        if type(count) is not int or not 0 < count <= _GPUS_MOST:
+            raise TraceError(path, number, _column(text, name), f"`data.{name}` {count!r} is no count")
+    for name, kind in (("class", str), ("team", str), ("priority", int), ("time_limit_seconds", (int, float))):
+        if data.get(name) is not None and not isinstance(data[name], kind):
+            raise TraceError(path, number, _column(text, name), f"`data.{name}` is not of its type")
+
+
+def _moment(path: str, number: int, text: str, value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    try:
+        at = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise TraceError(path, number, _column(text, "at"), f"`at` {value!r} is no date and time") from error
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _column(text: str, name: str) -> int:
+    return max(0, text.find(f'"{name}"')) + 1
+
+
+def _told(history: _History) -> bool:
+    """Go through a job's events in order; True if it came to an end and ran."""
+    for event in sorted(history.events, key=lambda each: each.at):
+        if event.kind == "queued" and history.asked is None:
+            history.asked, history.submitted_at = event.data, event.at
+        elif event.kind == "started":
+            history.started_at, history.acked_at = event.at, None
+        elif event.kind == "acked":
+            history.acked_at = event.at
+        elif history.started_at is not None and (event.terminal or event.kind in _ENDS_RUN):
+            upto = event.at if event.terminal else history.acked_at
+            history.work += max(0.0, upto - history.started_at) if upto is not None else 0.0
+            history.started_at = None
+            history.ended = history.ended or event.terminal
+    return history.ended and history.asked is not None and history.work > 0
+
+
+def _job(job_id: str, history: _History, start: float) -> TraceJob:
+    asked = history.asked or {}
+    limit = asked.get("time_limit_seconds")
+    return TraceJob(
+        job_id=job_id,
+        submitted_at=history.submitted_at - start,
+        gpus=asked.get("gpus", 1) * asked.get("members", 1),
+        work_seconds=history.work,
+        class_name=asked.get("class"),
+        priority=asked.get("priority"),
+        team=asked.get("team") or "default",
+        time_limit_seconds=float(limit) if limit is not None else None,
+    )

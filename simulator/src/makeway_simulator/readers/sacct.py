@@ -1,0 +1,89 @@
+"""Slurm's accounting: the output of `sacct --parsable2 --allocations --format=...` (cells divided by `|`).
+
+Needed columns: JobID, Submit, Elapsed or ElapsedRaw, and AllocTRES (or ReqTRES) with `gres/gpu=N`; used where present:
+User or Account (the team), Timelimit or TimelimitRaw (minutes), QOS, Priority is not. Times are local as Slurm prints
+them, read as UTC. Steps (`123.batch`), jobs without GPUs and jobs that never ran are left out.
+"""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from makeway_simulator.readers.table import Row, Skipping, read_rows
+from makeway_simulator.trace import Trace, TraceJob
+
+COLUMNS: Final = ("JobID", "Submit")
+
+_DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
+
+
+def read_sacct(path: Path, skipping: Skipping) -> Trace:
+    """Read one listing. Times count from the first submission. Raises TraceError."""
+    found = [job for job in read_rows(path, COLUMNS, _job, skipping, delimiter="|") if job is not None]
+    start = min((at for at, _ in found), default=0.0)
+    jobs = sorted((_from(start, at, job) for at, job in found), key=lambda job: job.submitted_at)
+    return Trace(jobs=tuple(jobs), skipped=skipping.skipped)
+
+
+def _from(start: float, at: float, job: TraceJob) -> TraceJob:
+    return TraceJob(
+        job_id=job.job_id,
+        submitted_at=at - start,
+        gpus=job.gpus,
+        work_seconds=job.work_seconds,
+        team=job.team,
+        time_limit_seconds=job.time_limit_seconds,
+    )
+
+
+def _job(row: Row) -> tuple[float, TraceJob] | None:
+    job_id = row.name_of("JobID")
+    gpus = _gpus(row)
+    if "." in job_id or not gpus:
+        return None
+    run_seconds = row.number("ElapsedRaw") if row.has("ElapsedRaw") else _duration(row, "Elapsed")
+    if not run_seconds:
+        return None
+    limit = None
+    if row.has("TimelimitRaw") and row.text_of("TimelimitRaw").isdecimal():
+        limit = row.number("TimelimitRaw") * 60
+    elif _DURATION.fullmatch(row.text_of("Timelimit")):
+        limit = _duration(row, "Timelimit")
+    return _submitted(row), TraceJob(
+        job_id=job_id,
+        submitted_at=0.0,
+        gpus=gpus,
+        work_seconds=run_seconds,
+        team=row.text_of("Account") or row.text_of("User") or "default",
+        time_limit_seconds=limit,
+    )
+
+
+def _gpus(row: Row) -> int:
+    for column in ("AllocTRES", "ReqTRES"):
+        found = _GPUS.search(row.text_of(column))
+        if found:
+            return int(found[1])
+    return 0
+
+
+def _submitted(row: Row) -> float:
+    text = row.name_of("Submit")
+    if text.isdecimal():
+        return float(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise row.refuse("Submit", f"{text!r} is no date and time") from error
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _duration(row: Row, column: str) -> float:
+    text = row.name_of(column)
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise row.refuse(column, f"{text!r} is no duration like 1-02:03:04")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

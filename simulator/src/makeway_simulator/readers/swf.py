@@ -1,0 +1,66 @@
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, `;` begins a comment.
+
+Fields used: 1 job number, 2 submit time (s), 4 run time (s), 5 allocated processors, 8 requested processors,
+9 requested time (s), 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run time
+or without processors was cancelled before it ran and is left out.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from makeway_simulator.errors import TraceError
+from makeway_simulator.readers.table import Row, Skipping, lines_of
+from makeway_simulator.trace import Trace, TraceJob
+
+_NAMES: Final = (
+    "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
+    "requested_processors", "requested_time", "requested_memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding_job", "think_time",
+)  # fmt: skip
+_UNKNOWN: Final = -1
+
+
+def read_swf(path: Path, skipping: Skipping) -> Trace:
+    """Read one trace. Raises TraceError."""
+    jobs: list[TraceJob] = []
+    for number, text in lines_of(path):
+        if not text.strip() or text.lstrip().startswith(";"):
+            continue
+        try:
+            job = _job(_row(str(path), number, text))
+        except TraceError as error:
+            skipping.note(error)
+            continue
+        if job is not None:
+            jobs.append(job)
+    return Trace(jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)), skipped=skipping.skipped)
+
+
+def _row(path: str, number: int, text: str) -> Row:
+    cells: dict[str, tuple[str, int]] = {}
+    end = 0
+    words = text.split()
+    for name, word in zip(_NAMES, words, strict=False):
+        start = text.index(word, end)
+        end = start + len(word)
+        cells[name] = (word, start + 1)
+    if len(words) != len(_NAMES):
+        raise TraceError(path, number, max(1, end), f"{len(words)} fields where {len(_NAMES)} belong")
+    return Row(path, number, text, cells)
+
+
+def _job(row: Row) -> TraceJob | None:
+    allocated = row.whole("allocated_processors", least=_UNKNOWN)
+    gpus = allocated if allocated > 0 else row.whole("requested_processors", least=_UNKNOWN)
+    run_time = row.number("run_time", least=_UNKNOWN)
+    if gpus <= 0 or run_time <= 0:
+        return None
+    limit = row.number("requested_time", least=_UNKNOWN)
+    return TraceJob(
+        job_id=row.name_of("job_number"),
+        submitted_at=row.number("submit_time"),
+        gpus=gpus,
+        work_seconds=run_time,
+        team=f"user-{row.text_of('user')}",
+        time_limit_seconds=limit if limit > 0 else None,
+    )

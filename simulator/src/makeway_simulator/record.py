@@ -1,0 +1,57 @@
+"""What a replay leaves behind: outcomes, who ran where, preemptions, the queue over time."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from makeway_policy.model import Mode, Trigger
+
+from makeway_simulator.outcome import EndKind, JobOutcome
+from makeway_simulator.trace import Cluster
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One run on its GPUs. It starts up or restores until `ready_at`."""
+
+    job_id: str
+    run: int
+    gpus: tuple[str, ...]
+    started_at: float
+    ready_at: float
+    ended_at: float
+    kind: EndKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preemption:
+    """One victim's notice."""
+
+    at: float
+    victim: str
+    preemptor: str
+    mode: Mode
+    trigger: Trigger
+    cost_gpu_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """The queue and the GPUs after a moment's decisions."""
+
+    at: float
+    waiting: int
+    busy_gpus: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Record:
+    """Everything that a report is drawn from. `unfinished` jobs never came to an end; `refused` of them never can."""
+
+    cluster: Cluster
+    outcomes: list[JobOutcome] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    ended: Counter[EndKind] = field(default_factory=Counter)
+    unfinished: int = 0
+    refused: int = 0
