@@ -16,7 +16,6 @@ from makeway_policy import lifecycle
 from makeway_policy.choices import Choice, Expire, Grant, Preempt, Start, Stop, Victim, Withdraw
 from makeway_policy.decide import decide
 from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Run, Shape, StopCause, Team
-from makeway_policy.priority import class_of
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -155,21 +154,23 @@ class Engine:
     def _submit(self, job: TraceJob, order: int) -> None:
         physics = self._setting.physics
         shape = shape_of(job.gpus, self._setting.cluster)
+        class_name = job.class_name or self._policy.default_class
+        rules = self._policy.classes.get(class_name) or self._policy.classes[self._policy.default_class]
+        mode = rules.mode if physics.mode is None or rules.mode is Mode.OFF else physics.mode
         asked = Job(
             job_id=job.job_id,
             order=order,
             team=job.team,
-            class_name=job.class_name or self._policy.default_class,
+            class_name=class_name,
             submitted_at=job.submitted_at,
             queued_since=job.submitted_at,
             shape=shape,
             own_priority=job.priority,
-            mode=physics.mode,
+            mode=mode,
             grace_seconds=physics.grace_seconds,
             time_limit_seconds=job.time_limit_seconds,
             restart_seconds=job.startup_seconds if job.startup_seconds is not None else physics.restore_seconds,
         )
-        mode = physics.mode or class_of(asked, self._policy).mode
         self._books[job.job_id] = _Book(job=job, mode=mode, gpus=shape.gpus * shape.members)
         self._state.put_job(asked)
 
@@ -262,6 +263,8 @@ class Engine:
                 ready_at=min(live.course.ready_at, self._now),
                 ended_at=self._now,
                 kind=live.kind,
+                resumed_seconds=live.course.saved_seconds,
+                saved_seconds=live.course.work_seconds if live.leaving is None else live.leaving.saved_seconds,
             )
         )
 

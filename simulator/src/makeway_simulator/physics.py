@@ -12,7 +12,8 @@ class Physics:
 
     Saving stops the work for `save_seconds`: every `checkpoint_interval_seconds` of work (None: only at a notice), and
     at a notice where the grace period suffices. `restore_seconds` is what a resumed run pays before it works, where
-    the trace does not say itself what a start costs. `grace_seconds` and `mode` override each job's own (None: do not).
+    the trace does not say itself what a start costs. `grace_seconds` overrides each job's own, `mode` that of every job whose class may
+    be preempted at all (None: do not).
     """
 
     checkpoint_interval_seconds: float | None = None

@@ -11,7 +11,10 @@ from makeway_simulator.trace import Cluster
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """One run on its GPUs. It starts up or restores until `ready_at`."""
+    """One run on its GPUs. It starts up or restores until `ready_at`.
+
+    `resumed_seconds` of the job's work were done before it, `saved_seconds` are safe after it.
+    """
 
     job_id: str
     run: int
@@ -20,6 +23,8 @@ class Segment:
     ready_at: float
     ended_at: float
     kind: EndKind
+    resumed_seconds: float = 0.0
+    saved_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,1 @@
+"""Scripts that pages carry inline."""
