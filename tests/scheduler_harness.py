@@ -19,6 +19,7 @@ from makeway_scheduler.cycle import Cycle
 from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
+from makeway_scheduler.policies import begin_with_policy, look_for_policy
 from makeway_scheduler.settings import SchedulerSettings
 from makeway_scheduler.store import Store
 from makeway_schemas.facts import (
@@ -133,6 +134,7 @@ class PoolUnderTest:
         """A new epoch, and memory loaded from the database."""
         ledger = Ledger("default", self.policy)
         ledger.epoch = await self.store.take_pool("test", heard)
+        await begin_with_policy(ledger, self.store, self.policy)
         await self.store.load(ledger)
         self.ledger = ledger
         self.inbox = Inbox("default")
@@ -173,6 +175,16 @@ class PoolUnderTest:
             id=f"admission/command/{command_id}", command_id=command_id, command=command, job_id=job_id,
             priority=priority, issued_by="tester", issued_at=datetime.now(UTC),
         )  # fmt: skip
+
+    async def apply_policy(self, **document: Any) -> int:
+        """Keep a policy as admission does, and look for it as the owner's sweep does. Returns its number."""
+        number = await self.sql.fetchval(
+            "INSERT INTO policies (pool_id, body, applied_by) VALUES ('default', $1::jsonb, 'tester') "
+            "RETURNING policy_id",
+            json.dumps(document),
+        )
+        await look_for_policy(self.ledger, self.store)
+        return int(number)
 
     async def news(self) -> list[Fact]:
         """What admission has written and no scheduler has applied."""

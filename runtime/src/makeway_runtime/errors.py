@@ -27,5 +27,9 @@ class InvalidEvent(MakewayRuntimeError):
     """A message whose headers are no CloudEvent in binary mode; the text says why."""
 
 
+class InvalidSetting(MakewayRuntimeError):
+    """A setting names something that cannot be used; the text says which setting and why."""
+
+
 class StuckService(MakewayRuntimeError):
     """A health check stayed red for too long: the process ends so that its supervisor starts a new one."""

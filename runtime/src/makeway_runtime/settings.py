@@ -55,6 +55,8 @@ class ServiceSettings(BaseSettings):
 class DatabaseServiceSettings(ServiceSettings):
     """For services that own tables. A node's services have no database and do not use this class."""
 
+    policy_file: Path | None = None
+    """The policy that holds until one is applied, as JSON; without it the preset `default`."""
     postgres_dsn: SecretStr
     """With the service's own role, for example postgresql://makeway_scheduler:...@127.0.0.1:5432/makeway."""
     postgres_pool_max: PositiveInt = 4

@@ -8,7 +8,6 @@ from typing import Final
 
 import asyncpg
 from asyncpg.pool import Pool
-from makeway_policy.rules import Policy
 from makeway_runtime.errors import TransientError
 from makeway_runtime.health import Check, stuck_check
 from makeway_runtime.kafka.publisher import Publisher
@@ -16,6 +15,7 @@ from makeway_runtime.postgres.pool import open_pool
 from makeway_schemas.topics import DEAD_LETTERS, JOB_EVENTS, NODE_PLANS
 
 from makeway_scheduler.owner import Owner
+from makeway_scheduler.policies import first_policy
 from makeway_scheduler.settings import SchedulerSettings
 from makeway_scheduler.store import Store
 
@@ -36,7 +36,7 @@ class Scheduler:
         """Open the database. The broker may be away: it is waited for while working."""
         self._pool = await open_pool(self._settings, service="scheduler")
         store = Store(self._pool, self._settings.pool)
-        self._owner = Owner(self._settings, store, self._publisher, Policy())
+        self._owner = Owner(self._settings, store, self._publisher, first_policy(self._settings.policy_file))
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -5,13 +5,13 @@ Each apply function is idempotent by state: the same fact again, or late, change
 
 from dataclasses import replace
 
-from makeway_policy.priority import preemption_value
 from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted
 from makeway_schemas.states import EndCause, JobState, StopCause
 
 from makeway_scheduler import job_moves
 from makeway_scheduler.ledger import JobRecord, Ledger, RunRecord
-from makeway_scheduler.policy_values import job_value, shape_of
+from makeway_scheduler.policies import worth
+from makeway_scheduler.policy_values import shape_of
 from makeway_scheduler.stops import stop_run
 
 
@@ -84,7 +84,7 @@ def _set_priority(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: floa
     ledger.jobs.put(job.job_id, job)
     run = ledger.run_of(job)
     if run is not None and not run.ended:
-        ledger.runs.put(run.run_id, replace(run, value=preemption_value(job_value(job), ledger.policy, now)))
+        ledger.runs.put(run.run_id, replace(run, value=worth(ledger, job, run)))
     elif job.state is JobState.HELD:
         return "stored; the job is held"
     ledger.tell(job, "priority", now, priority=fact.priority, by=fact.issued_by)

@@ -57,7 +57,8 @@ def _apply_gpus(ledger: Ledger, fact: NodeReport) -> None:
         known = ledger.gpus.get(report.gpu_id)
         if known is not None and known.node_id != fact.node_id and _is_live(ledger, known.node_id):
             continue  # a GPU belongs to one live node; the other one keeps it
-        gpu = _gpu_of(report, known, fact.node_id, ledger.policy.max_shares)
+        slots = ledger.policy.max_shares if known is None else slots_of(ledger, known)
+        gpu = _gpu_of(report, known, fact.node_id, slots)
         if gpu != known:
             ledger.gpus.put(gpu.gpu_id, gpu)
     reported = {report.gpu_id for report in fact.gpus}
@@ -75,7 +76,7 @@ def _gpu_of(report: GpuReport, known: GpuRecord | None, node_id: str, slots: int
         type_name=report.type_name,
         capacity_mib=max(0, report.vram_mib - report.reserved_mib),
         reserved_mib=report.reserved_mib,
-        capacity_slots=known.capacity_slots if known is not None else slots,
+        capacity_slots=slots,
         mig_profile=report.mig_profile,
         link_group=report.link_group,
         condition=report.condition,
@@ -83,6 +84,11 @@ def _gpu_of(report: GpuReport, known: GpuRecord | None, node_id: str, slots: int
         reason=report.reason,
         version=known.version if known is not None else 0,
     )
+
+
+def slots_of(ledger: Ledger, gpu: GpuRecord) -> int:
+    """How many may share a card: as the policy says, but while somebody is on it, whose part is of the old number."""
+    return gpu.capacity_slots if ledger.state.runs_on_gpu(gpu.gpu_id) else ledger.policy.max_shares
 
 
 def _is_live(ledger: Ledger, node_id: str) -> bool:

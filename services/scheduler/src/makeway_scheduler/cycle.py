@@ -33,6 +33,7 @@ from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.plans import PlanMaker
+from makeway_scheduler.policies import apply_policy
 from makeway_scheduler.policy_values import synchronise
 from makeway_scheduler.store import Committed, Store
 from makeway_scheduler.writes import Writes, collect, renumber
@@ -88,6 +89,7 @@ class Cycle:
         """One batch of whatever waits, and of whatever time has made due."""
         taken = self._inbox.take()
         try:
+            await self._take_policy()
             facts = await self._complete(taken)
             silent = self._silent()
             if facts or silent or self._is_due() or self._ledger.new_teams:
@@ -96,6 +98,28 @@ class Cycle:
             # Whatever was committed of them already is harmless to apply again.
             self._inbox.put_back(taken)
             raise
+
+    async def _take_policy(self) -> None:
+        """Take a newer policy, in a batch of its own: if it cannot be carried out, the former stays and facts go on."""
+        newer = self._ledger.new_policy
+        if newer is None:
+            return
+        try:
+            await self._with_ledger(lambda: apply_policy(self._ledger, newer, self.now))
+            _LOG.info("decides by a policy", policy=newer.policy_id, name=newer.policy.name)
+        except Conflict:
+            self._decide_again_at = self.now + RETRY_SECONDS
+            return
+        except (Fenced, Stale, CommitUncertain):
+            raise
+        except Exception as error:
+            if is_transient(error):
+                raise
+            _LOG.exception("a policy cannot be carried out; the former one stays", policy=newer.policy_id)
+        self._ledger.policy_id = newer.policy_id
+        if self._ledger.new_policy is newer:
+            self._ledger.new_policy = None
+        self._decide_again_at = 0.0
 
     def _is_due(self) -> bool:
         now = self.now

@@ -216,6 +216,14 @@ class Batch:
     ended_jobs: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewPolicy:
+    """A policy that was applied, with its number in the table ``policies``."""
+
+    policy_id: int
+    policy: Policy
+
+
 class Ledger:
     """The owner's memory of one pool. Use ``begin``, change, then ``commit`` or ``rollback``."""
 
@@ -226,6 +234,11 @@ class Ledger:
         self.epoch_heard = 0
         """The highest epoch that a node has heard of; higher than ours after a database was restored."""
         self.policy = policy
+        self.policy_id = 0
+        """The newest policy that was looked at; 0: none was ever applied."""
+        self.new_policy: NewPolicy | None = None
+        """A policy that is to be taken before the next batch."""
+        self._policy_before = policy
         self.state = PoolState()
         self.jobs: Table[JobRecord] = Table()
         self.runs: Table[RunRecord] = Table()
@@ -243,6 +256,7 @@ class Ledger:
 
     def begin(self) -> None:
         """Open a batch."""
+        self._policy_before = self.policy
         self.state.begin()
 
     def commit(self) -> None:
@@ -267,6 +281,7 @@ class Ledger:
 
     def rollback(self) -> None:
         """Forget the batch."""
+        self.policy = self._policy_before
         self.state.rollback()
         for table in (self.jobs, self.runs, self.nodes, self.gpus):
             table.rollback()

@@ -36,6 +36,7 @@ from makeway_scheduler.errors import Fenced, Stale
 from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Event, Ledger
 from makeway_scheduler.outlet import Outlet
+from makeway_scheduler.policies import begin_with_policy, look_for_policy
 from makeway_scheduler.settings import SchedulerSettings
 from makeway_scheduler.store import Store
 
@@ -100,6 +101,7 @@ class Owner:
         self.state = "taking over"
         ledger = Ledger(self._settings.pool, self._policy)
         ledger.epoch = await self._store.take_pool(self._name, self._heard_epoch)
+        await begin_with_policy(ledger, self._store, self._policy)
         await self._store.load(ledger)
         inbox = Inbox(self._settings.pool)
         outlet = Outlet(self._publisher, pool=self._settings.pool)
@@ -146,7 +148,7 @@ class Owner:
         return f"makeway/scheduler/{self._settings.pool}"
 
     async def _sweep(self, ledger: Ledger, inbox: Inbox, outlet: Outlet) -> None:
-        """What nobody told: unapplied jobs and commands, unpublished events, changed teams; and old history."""
+        """What nobody told: unapplied jobs and commands, unpublished events, teams, the policy; and old history."""
         round_number = 0
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
@@ -156,6 +158,8 @@ class Owner:
                     inbox.put([fact for fact in found if not _is_known(ledger, fact)])
                     await self._sweep_events(outlet)
                     await self._refresh_teams(ledger, inbox)
+                    if await look_for_policy(ledger, self._store):
+                        inbox.wake.set()
                     if round_number % 60 == 0:
                         await self._store.delete_old(
                             events_days=self._settings.events_days, decisions_days=self._settings.decisions_days

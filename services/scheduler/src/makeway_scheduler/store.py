@@ -97,6 +97,11 @@ class Store:
             for row in rows
         ]
 
+    async def load_policies(self, known: int) -> list[tuple[int, Mapping[str, Any]]]:
+        """The numbers and documents of policies that were applied after number ``known``, newest first."""
+        rows = _QUERIES.load_policies(self._pool, pool=self._pool_id, known=known)
+        return [(row["policy_id"], row["body"]) async for row in rows]
+
     async def commit(self, epoch: int, writes: Writes, *, skip_locked: bool) -> Committed:
         """Commit a batch in one call.
 

@@ -67,6 +67,10 @@ FROM gpus AS g JOIN nodes AS n USING (node_id) WHERE n.pool_id = :pool ORDER BY 
 -- The teams with their rights, and whether any team was set up at all.
 SELECT team_id, gpu_limit, guarantee, weight, max_queued, class_limits, allowances, configured, version FROM teams ORDER BY team_id;
 
+-- name: load_policies
+-- The newest policies that were applied after a known one, newest first; the newest that can be read is in force.
+SELECT policy_id, body FROM policies WHERE pool_id = :pool AND policy_id > :known ORDER BY policy_id DESC LIMIT 10;
+
 -- name: load_order_floor^
 -- The highest order of admission so far.
 SELECT coalesce(max(admission_order), 0) AS floor FROM jobs WHERE pool_id = :pool;
