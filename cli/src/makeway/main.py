@@ -40,6 +40,7 @@ GROUPS: Final = {
     "gpu": "makeway.commands.gpu",
     "team": "makeway.commands.team",
     "token": "makeway.commands.token",
+    "policy": "makeway.commands.policy",
     "sim": "makeway.commands.sim",
 }
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from makeway.documents import reader
 from makeway.documents.problems import placed, problems_of
 from makeway.documents.reader import Document, Location
-from makeway.errors import SpecInvalid, SpecProblem
+from makeway.errors import Refused, SpecInvalid, SpecProblem
 
 _WHAT: Final = "a policy file is a mapping of fields, such as `preset: default`"
 
@@ -26,6 +26,7 @@ class GivenPolicy:
     source: str
     document: dict[str, Any]
     policy: Policy
+    file: Document | None = None
 
 
 def load_policy(name: str) -> GivenPolicy:
@@ -50,7 +51,16 @@ def _checked(file: Document) -> GivenPolicy:
     wrong = tuple(_contradictions(policy, file))
     if wrong:
         raise SpecInvalid(wrong)
-    return GivenPolicy(source=file.source, document=document, policy=policy)
+    return GivenPolicy(source=file.source, document=document, policy=policy, file=file)
+
+
+def placed_in(given: GivenPolicy, refused: Refused) -> SpecInvalid | None:
+    """A server's refusal of single fields with the lines that they have in the file; None for any other refusal."""
+    if given.file is None or not refused.problem.fields:
+        return None
+    return SpecInvalid(
+        tuple(placed(each.message, tuple(each.field.split(".")), given.file) for each in refused.problem.fields)
+    )
 
 
 def _contradictions(policy: Policy, file: Document) -> Iterator[SpecProblem]:

@@ -36,6 +36,12 @@ _ENUMS: Final[Mapping[str, type[Enum]]] = MappingProxyType(
         "placement": Strategy,
     }
 )
+_DURATIONS: Final = frozenset(
+    each.name if each.name in _KEPT_SUFFIX else each.name.removesuffix(_SUFFIX)
+    for owner in (Policy, JobClass)
+    for each in fields(owner)
+    if each.name.endswith(_SUFFIX)
+)
 
 
 def from_document(document: Mapping[str, Any]) -> Policy:
@@ -70,7 +76,7 @@ def completed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sources(document: Mapping[str, Any]) -> dict[str, str]:
-    """For each value of the policy, by its path, where it comes from: `file`, `preset NAME`, `class normal`, `default`."""
+    """Where each value of the policy comes from, by path: `file`, `preset NAME`, `class normal` or `default`."""
     preset = document.get("preset", DEFAULT_PRESET)
     given = flattened(document)
     found = {}
@@ -103,6 +109,11 @@ def flattened(document: Mapping[str, Any]) -> dict[str, Any]:
 def name_in_document(path: str) -> str:
     """A field's path in a document: `classes.high.grace` for `classes.high.grace_seconds`."""
     return ".".join(_name(part) for part in path.split("."))
+
+
+def is_duration(path: str) -> bool:
+    """Whether the value at a path is a duration, in seconds."""
+    return path.rpartition(".")[2] in _DURATIONS
 
 
 def _classes(preset: Policy, given: Mapping[str, Mapping[str, Any] | None]) -> Mapping[str, JobClass]:

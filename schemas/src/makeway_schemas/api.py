@@ -331,6 +331,49 @@ class PreemptionView(ApiModel):
     void: bool = False
 
 
+class PolicyView(ApiModel):
+    """``GET /v1/policies/{pool}``: the policy in force. ``policy_id`` is null while none was applied."""
+
+    pool: str
+    policy_id: int | None = None
+    document: dict[str, Any] = Field(
+        description="What was applied, in the fields of a policy file; the rest is preset."
+    )
+    effective: dict[str, Any] = Field(description="Every value that holds, in the same fields; durations in seconds.")
+    applied_by: str = ""
+    applied_at: datetime | None = None
+
+
+class PolicyFieldChange(ApiModel):
+    """One value that a policy changes. Null is none: no limit, no such class."""
+
+    field: str
+    before: Any = None
+    after: Any = None
+
+
+class PolicyJobChange(ApiModel):
+    """A job whose base priority a policy changes."""
+
+    job_id: str
+    name: str
+    team: str
+    class_name: str = Field(alias="class")
+    state: JobState
+    before: int
+    after: int
+
+
+class PolicyApplied(ApiModel):
+    """``PUT /v1/policies/{pool}``: what changes, or with ``dry_run`` what would."""
+
+    policy: PolicyView
+    applied: bool = Field(description="False for a dry run, and where it is the policy in force already.")
+    changes: tuple[PolicyFieldChange, ...] = ()
+    jobs_changed: int = Field(default=0, description="Jobs that have not ended and whose base changes.")
+    jobs: tuple[PolicyJobChange, ...] = Field(default=(), description="The first hundred of them, by admission.")
+
+
 class Health(ApiModel):
     """``GET /healthz`` of any service."""
 

@@ -179,6 +179,17 @@ class Client:
         response = self.transport.request("PUT", path, json=body.model_dump(mode="json"))
         return _read(api.TeamView, response)
 
+    def policy(self, pool: str) -> api.PolicyView:
+        """The policy in force: what was applied, and every value that holds."""
+        return self._get(api.PolicyView, f"/v1/policies/{quote(pool, safe='')}")
+
+    def apply_policy(self, pool: str, document: Mapping[str, Any], *, dry_run: bool = False) -> api.PolicyApplied:
+        """Applies a policy, or with ``dry_run`` says what it would change."""
+        path = f"/v1/policies/{quote(pool, safe='')}"
+        params = {"dry_run": "true" if dry_run else "false"}
+        response = self.transport.request("PUT", path, json=dict(document), params=params)
+        return api.PolicyApplied.model_validate_json(response.content)
+
     def tokens(self) -> list[api.TokenView]:
         """All tokens, without their secrets."""
         return self._list(api.TokenView, "/v1/tokens")

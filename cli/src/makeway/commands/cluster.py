@@ -6,13 +6,15 @@ from typing import Annotated, Final
 
 import typer
 
-from makeway.commands.options import Output, State
+from makeway.commands.options import Output, State, connect
 from makeway.context import state_folder
 from makeway.exit_codes import ExitCode
 from makeway.local.cluster import GIVEN_NOTHING, Wishes
 from makeway.local.errors import LocalClusterError
 from makeway.local.lifecycle import Up, bring_up, take_down
+from makeway.local.services import LOCAL_POOL
 from makeway.output import OutputFormat, age, print_fields, print_json, print_out, say
+from makeway.policy_file import load_policy
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,6 +38,9 @@ def up(
     kafka_home: Annotated[
         Path | None, typer.Option("--kafka-home", help="Take Kafka 4 from this folder instead of fetching it.")
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="FILE|PRESET", help="The policy to begin with (docs/policy.md).")
+    ] = None,
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The API's port on loopback.")] = None,
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
@@ -45,16 +50,22 @@ def up(
     wishes = Wishes(
         nodes=nodes, node_prefix=name, simulate=simulate, postgres_dsn=postgres, kafka=kafka, http_port=port
     )
+    given = load_policy(policy) if policy is not None else None
     try:
         done = bring_up(root, wishes, kafka_home=kafka_home, report=say)
     except (LocalClusterError, OSError) as error:
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
+    if given is not None and not done.already:
+        with connect(root) as client:
+            client.apply_policy(LOCAL_POOL, given.document)
     if output is OutputFormat.JSON:
         print_json(_up_as_json(done, root))
         return
     if done.already and wishes != GIVEN_NOTHING:
         say("it runs already, so what was asked for now is not applied: `makeway down` first")
+    if done.already and given is not None:
+        say("it runs already; `makeway policy apply` changes its policy")
     _print_up(done, root, is_default=root == state_folder(None))
 
 

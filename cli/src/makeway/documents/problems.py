@@ -2,9 +2,9 @@
 
 import difflib
 from collections.abc import Sequence
-from types import UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Any, Final
 
+from makeway_schemas.field_names import field_names
 from pydantic import BaseModel, ValidationError
 
 from makeway.documents.reader import Document, Location, dotted
@@ -61,39 +61,6 @@ def _sentence(kind: str, message: str) -> str:
 
 
 def _unknown(model: type[BaseModel], location: Location) -> str:
-    known = _field_names(model, location[:-1])
+    known = field_names(model, location[:-1])
     near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
     return "unknown field" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
-
-
-def _field_names(model: type[BaseModel], outer: Location) -> list[str]:
-    inner: Any = model
-    for part in outer:
-        inner = _inside(inner, part)
-    found = _model_in(inner)
-    return [] if found is None else [info.alias or name for name, info in found.model_fields.items()]
-
-
-def _inside(annotation: Any, part: str | int) -> Any:
-    """The annotation of what stands below `part` in a value of this annotation."""
-    model = _model_in(annotation)
-    if model is not None:
-        return next((info.annotation for name, info in model.model_fields.items() if part in (name, info.alias)), None)
-    arguments = next((get_args(each) for each in _alternatives(annotation) if get_origin(each) is dict), ())
-    return arguments[1] if len(arguments) == 2 else None
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    return next(
-        (each for each in _alternatives(annotation) if isinstance(each, type) and issubclass(each, BaseModel)), None
-    )
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The types behind unions and annotations."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if origin in (Union, UnionType):
-        return tuple(each for part in get_args(annotation) for each in _alternatives(part))
-    return (annotation,)

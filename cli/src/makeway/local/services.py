@@ -26,9 +26,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from makeway.local.cluster import ClusterFolder, ClusterSecrets, ClusterSettings
 from makeway.local.private_files import private_folder
 
-__all__ = ["DRAIN_FILE", "Addresses", "ServiceSpec", "StopOrder", "role_dsn", "service_specs"]
+__all__ = ["DRAIN_FILE", "LOCAL_POOL", "Addresses", "ServiceSpec", "StopOrder", "role_dsn", "service_specs"]
 
 DRAIN_FILE = "drain.json"
+LOCAL_POOL = "default"
+"""The one pool of a local cluster."""
 _OURS_TO_SET = ("MAKEWAY_URL", "MAKEWAY_TOKEN", "MAKEWAY_STATE")
 
 
@@ -133,7 +135,7 @@ class _Builder:
         runtime = self.addresses.runtime_folder
         health_file = runtime / f"{name}.health"
         ours = {
-            "POOL": "default",
+            "POOL": LOCAL_POOL,
             "RUNTIME_DIR": str(runtime),
             "HEALTH_PORT": "0",
             "HEALTH_FILE": str(health_file),

@@ -10,7 +10,6 @@ from typing import Final
 
 import asyncpg
 from asyncpg.pool import Pool
-from makeway_policy.rules import Policy
 from makeway_runtime.errors import TransientError
 from makeway_runtime.health import Check
 from makeway_runtime.kafka.publisher import Publisher
@@ -23,6 +22,7 @@ from makeway_admission.doors import Doors
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
+from makeway_admission.policy_in_force import PolicyInForce, first_policy
 from makeway_admission.server import Server, listen
 from makeway_admission.settings import AdmissionSettings
 from makeway_admission.store import Store, outbox_store
@@ -51,6 +51,8 @@ class AdmissionService:
         self._pool = await open_pool(settings, service="admission")
         store = Store(self._pool, settings.pool)
         await _keep_given_tokens(settings, store)
+        policies = PolicyInForce(store, first_policy(settings.policy_file))
+        await policies.look()
         outbox = Outbox(settings, self._pool, self._publisher, outbox_store(settings.pool))
         self._doors = Doors(
             settings=settings,
@@ -61,7 +63,7 @@ class AdmissionService:
             feed=Feed(settings),
             logs=LogStore(settings.log_folder, run_max_bytes=settings.log_run_max_bytes),
             streams=StreamSlots(settings.max_streams),
-            policy=Policy(),
+            policies=policies,
             checks=self.checks,
         )
         self._socket = listen(settings)
@@ -72,7 +74,7 @@ class AdmissionService:
         if self._doors is None or self._server is None or self._socket is None:
             raise RuntimeError("start() comes before run()")
         async with asyncio.TaskGroup() as group:
-            for work in (self._doors.outbox, self._doors.intake, self._doors.feed):
+            for work in (self._doors.outbox, self._doors.intake, self._doors.feed, self._doors.policies):
                 group.create_task(work.run())
             # In the group's body: told to end, it ends first, while the others still serve its open requests.
             await self._serve(self._doors, self._server, self._socket)

@@ -17,6 +17,7 @@ from makeway_admission.errors import not_found
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
+from makeway_admission.policy_in_force import PolicyInForce
 from makeway_admission.settings import AdmissionSettings
 from makeway_admission.store import Record, Store
 from makeway_admission.streams import StreamSlots
@@ -34,10 +35,15 @@ class Doors:
     feed: Feed
     logs: LogStore
     streams: StreamSlots
-    policy: Policy
+    policies: PolicyInForce
     checks: Callable[[], Sequence[Check]]
     channels: dict[str, WebSocket] = field(default_factory=dict)
     """The open channel of each node."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.policies.current.policy
 
 
 def doors_of(request: Request) -> Doors:

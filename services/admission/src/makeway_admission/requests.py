@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from makeway_schemas.api import FieldProblem
-from makeway_schemas.job_spec import JobSpec, Preemption
+from makeway_schemas.field_names import field_names
+from makeway_schemas.job_spec import JobSpec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -85,7 +86,7 @@ def path_of(location: Iterable[str | int]) -> str:
 
 
 def _field_problem(model: type[BaseModel], error: ErrorDetails) -> FieldProblem:
-    names = _names_at(model, error["loc"])
+    names = field_names(model, error["loc"][:-1])
     if error["type"] == "extra_forbidden":
         name = str(error["loc"][-1])
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -114,8 +115,3 @@ class _Known(dict[str, object]):
 
 def _plain(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _names_at(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    inside: type[BaseModel] = Preemption if model is JobSpec and location[:1] == ("preemption",) else model
-    return [info.alias or name for name, info in inside.model_fields.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -330,6 +330,23 @@ class Store:
         """Whether the team is known, or may come by being named."""
         async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
             return bool(await _QUERIES.ensure_team(connection, team=team))
+
+    async def newest_policies(self, known: int) -> list[Mapping[str, Any]]:
+        """Policies that were applied after number `known`, newest first."""
+        return [dict(row) for row in await self._many("newest_policies", pool=self._pool, known=known)]
+
+    async def insert_policy(self, document: Mapping[str, Any], applied_by: str) -> None:
+        """Keeps a policy; it is the newest from here on."""
+        async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+            await _QUERIES.insert_policy(connection, pool=self._pool, body=dict(document), applied_by=applied_by)
+
+    async def live_jobs_by_class(self) -> dict[str, int]:
+        """Jobs that have not ended, by class."""
+        return {row["class_name"]: row["jobs"] for row in await self._many("live_jobs_by_class", pool=self._pool)}
+
+    async def jobs_at_class_value(self, classes: Sequence[str], limit: int) -> list[Record]:
+        """The first jobs of these classes that have not ended and have no other priority; `total` counts them all."""
+        return await self._many("jobs_at_class_value", pool=self._pool, classes=list(classes), row_limit=limit)
 
     async def list_preemptions(
         self, *, team: str | None, job_id: str | None, before: int | None, limit: int

@@ -308,3 +308,38 @@ WHERE p.pool_id = :pool
   AND (:team::text IS NULL OR EXISTS (
       SELECT 1 FROM jobs AS j WHERE j.job_id IN (p.victim_job, p.preemptor_job) AND j.team_id = :team))
 ORDER BY p.preemption_id DESC LIMIT :row_limit;
+
+-- name: newest_policies
+-- Policies that were applied after a known one, newest first; the newest that can be read is in force.
+SELECT policy_id, body, applied_by, applied_at FROM policies
+WHERE pool_id = :pool AND policy_id > :known ORDER BY policy_id DESC LIMIT 10;
+
+-- name: insert_policy!
+-- Keeps a policy.
+INSERT INTO policies (pool_id, body, applied_by) VALUES (:pool, :body::jsonb, :applied_by);
+
+-- name: live_jobs_by_class
+-- Jobs that have not ended, by class; those that no scheduler has taken up yet included.
+WITH live AS (
+    SELECT s.job_id, s.state, s.manual_priority FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
+    UNION ALL
+    SELECT j.job_id, 'QUEUED', NULL FROM jobs AS j
+    WHERE j.pool_id = :pool AND j.submitted_at > now() - interval '1 day'
+      AND NOT EXISTS (SELECT 1 FROM job_states AS s WHERE s.job_id = j.job_id)
+)
+SELECT j.class_name, count(*) AS jobs FROM live JOIN jobs AS j USING (job_id)
+GROUP BY j.class_name ORDER BY j.class_name;
+
+-- name: jobs_at_class_value
+-- Jobs of some classes that have not ended and have neither a value of their own nor an admin's.
+WITH live AS (
+    SELECT s.job_id, s.state, s.manual_priority FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
+    UNION ALL
+    SELECT j.job_id, 'QUEUED', NULL FROM jobs AS j
+    WHERE j.pool_id = :pool AND j.submitted_at > now() - interval '1 day'
+      AND NOT EXISTS (SELECT 1 FROM job_states AS s WHERE s.job_id = j.job_id)
+)
+SELECT j.job_id, j.name, j.team_id, j.class_name, live.state, count(*) OVER () AS total
+FROM live JOIN jobs AS j USING (job_id)
+WHERE j.class_name = ANY (:classes::text[]) AND live.manual_priority IS NULL AND j.spec ->> 'priority' IS NULL
+ORDER BY j.admission_order LIMIT :row_limit;
