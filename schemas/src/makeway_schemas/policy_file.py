@@ -150,6 +150,9 @@ class PolicyFile(SpecModel):
     move_holds: _Switch = Field(
         default=True, description="Whether a job that holds GPUs starts on others as soon as they suffice."
     )
+    recheck: _PositiveDuration = Field(
+        default=60.0, description="So often every waiting job is judged anew whatever happened; a safety net."
+    )
     gpu_aliases: dict[_CardName, tuple[_CardName, ...]] = Field(
         default_factory=dict,
         max_length=ALIASES_MAX_ITEMS,
