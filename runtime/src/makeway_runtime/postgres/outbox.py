@@ -134,9 +134,13 @@ class Outbox:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            async for attempt in retry.backoff(longest_seconds=2.0):
-                with attempt:
-                    await self._publish_queued()
+            try:
+                # The first try costs nothing extra: under load there are hundreds a second.
+                await self._publish_queued()
+            except PublishUncertain:
+                async for attempt in retry.backoff(longest_seconds=2.0):
+                    with attempt:
+                        await self._publish_queued()
 
     async def _publish_queued(self) -> None:
         async with self._publishing:

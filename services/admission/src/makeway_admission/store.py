@@ -10,7 +10,7 @@ from typing import Any, Final
 import asyncpg
 from asyncpg.pool import Pool
 from makeway_runtime.postgres.outbox import OutboxRow, OutboxStore
-from makeway_runtime.postgres.pool import Connection
+from makeway_runtime.postgres.pool import Connection, lock_key
 from makeway_runtime.postgres.queries import load_queries
 from makeway_schemas.ids import JOB_ID_LENGTH
 from makeway_schemas.states import TERMINAL, JobState
@@ -315,7 +315,7 @@ class Store:
 
     async def pool_owner(self) -> Record | None:
         """Who decides for the pool."""
-        return await self._one("pool_owner", pool=self._pool)
+        return await self._one("pool_owner", pool=self._pool, lock_key=lock_key(f"pool/{self._pool}"))
 
     async def list_teams(self, team: str | None) -> list[Record]:
         """Teams with what they use."""

@@ -31,6 +31,7 @@ _STOP_CAUSES: Final = {
     PolicyStopCause.CANCELLED: StopCause.CANCEL,
     PolicyStopCause.TIME_LIMIT: StopCause.TIME_LIMIT,
     PolicyStopCause.DRAINED: StopCause.DRAIN,
+    PolicyStopCause.OURS: StopCause.DRAIN,
 }
 
 
@@ -155,9 +156,12 @@ def _withdraw(ledger: Ledger, choice: policy_choices.Withdraw, now: float) -> No
     if run.pending:
         drop_pending(ledger, run, now)
         job_moves.requeue(ledger, ledger.jobs[job.job_id], now, cause=EndCause.NEVER_STARTED)
+    elif run.lease_state is LeaseState.LIVE:
+        stop_run(ledger, run, StopCause.DRAIN, job_moves.grace_of(ledger, job), now)
     else:
+        # Stopped only if it has not started: the node answers never_started, or RunStarted and the run goes on.
         ledger.runs.put(run.run_id, replace(run, withdrawing=True, moves_to=choice.to))
-        stop_run(ledger, ledger.runs[run.run_id], StopCause.PREEMPT, job_moves.grace_of(ledger, job), now)
+        ledger.batch.plans_for.add(run.node_id)
     _decide(ledger, job.job_id, now, choice="withdraw", reason=f"its hold ends: {choice.cause.value}")
 
 

@@ -43,7 +43,7 @@ class PlanMaker:
             self._parts.pop(run_id, None)
 
     def _part(self, ledger: Ledger, run: RunRecord) -> bytes:
-        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after)
+        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after, run.withdrawing)
         kept = self._parts.get(run.run_id)
         if kept is not None and kept[0] == key:
             return kept[1]
@@ -74,6 +74,8 @@ def planned_run(ledger: Ledger, run: RunRecord) -> PlannedRun:
                 signal=job.spec.preemption.signal,
             ),
         )
+    if run.withdrawing:
+        return PlannedRun(run_id=run.run_id, job_id=run.job_id, verb=Verb.WITHDRAW, gpus=gpus)
     return PlannedRun(
         run_id=run.run_id,
         job_id=run.job_id,

@@ -113,7 +113,8 @@ def run_value(run: RunRecord) -> Run:
         restart_seconds=run.restart_seconds,
         promoted=run.promoted,
         after_preemption=run.after_preemption,
-        withdrawing=run.withdrawing,
+        # A hold that is told to stop stays NEXT until its end is booked, and leaves all the same.
+        withdrawing=run.withdrawing or (run.stop_cause is not None and run.lease_state is LeaseState.NEXT),
         moves_to=run.moves_to,
     )
 

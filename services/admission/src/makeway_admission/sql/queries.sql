@@ -251,8 +251,14 @@ SELECT state, count(*) AS jobs FROM job_states
 WHERE pool_id = :pool AND (ended_at IS NULL OR ended_at > now() - interval '1 day') GROUP BY state ORDER BY state;
 
 -- name: pool_owner^
--- Who decides for the pool.
-SELECT epoch, coalesce(owner, '') AS owner FROM pools WHERE pool_id = :pool;
+-- The pool's epoch, and its owner for as long as its session holds the pool's advisory lock.
+SELECT p.epoch, CASE WHEN EXISTS (
+    SELECT 1 FROM pg_locks AS l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+        AND ((l.classid::bigint << 32) | l.objid::bigint) = :lock_key::bigint
+) THEN coalesce(p.owner, '') ELSE '' END AS owner
+FROM pools AS p WHERE p.pool_id = :pool;
 
 -- name: list_teams
 -- Teams with what they use now: each GPU once a team, a share its fraction, without nodes declared dead.
