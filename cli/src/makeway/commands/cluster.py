@@ -1,11 +1,13 @@
 """``up`` and ``down``: the local cluster of one state folder."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from makeway.client import Client
 from makeway.commands.options import Output, State, connect
 from makeway.context import state_folder
 from makeway.exit_codes import ExitCode
@@ -19,6 +21,8 @@ from makeway.policy_file import load_policy
 app = typer.Typer(rich_markup_mode=None)
 
 _DEFAULT_GRACE_SECONDS: Final = 10.0
+_REGISTER_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.1
 
 
 @app.command()
@@ -56,9 +60,11 @@ def up(
     except (LocalClusterError, OSError) as error:
         say(f"makeway: {error}")
         raise typer.Exit(ExitCode.FAILED) from error
-    if given is not None and not done.already:
+    if not done.already:
         with connect(root) as client:
-            client.apply_policy(LOCAL_POOL, given.document)
+            if given is not None:
+                client.apply_policy(LOCAL_POOL, given.document)
+            _await_nodes(client, len(done.settings.node_names))
     if output is OutputFormat.JSON:
         print_json(_up_as_json(done, root))
         return
@@ -67,6 +73,16 @@ def up(
     if done.already and given is not None:
         say("it runs already; `makeway policy apply` changes its policy")
     _print_up(done, root, is_default=root == state_folder(None))
+
+
+def _await_nodes(client: Client, nodes: int) -> None:
+    """Until every node has reported itself, so that the first job finds its GPUs."""
+    deadline = time.monotonic() + _REGISTER_SECONDS
+    while client.cluster().nodes_ready < nodes:
+        if time.monotonic() > deadline:
+            say("not every node has reported itself yet; `makeway doctor` says more")
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def _up_as_json(done: Up, root: Path) -> dict[str, object]:
