@@ -165,10 +165,15 @@ def candidate_of(question: Question, run: Run) -> Candidate | None:
     return Candidate(
         run=run,
         cost_gpu_seconds=cost,
-        grace_seconds=0.0 if hold else costs.grace_of(job, policy),
+        grace_seconds=_draining_seconds(question, run) if hold else costs.grace_of(job, policy),
         rule=rule,
         key=(run.v, cost, -job.submitted_at, -job.order),
     )
+
+
+def _draining_seconds(question: Question, hold: Run) -> float:
+    """How long whoever takes the hold over waits for those who still leave for it."""
+    return _leaves_by(question, hold.after) - question.now
 
 
 def rule_for(question: Question, run: Run) -> str | None:

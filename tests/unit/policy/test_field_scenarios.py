@@ -91,6 +91,18 @@ def test_freed_gpus_are_kept_for_the_job_they_were_freed_for(pool: Pool, mid_pri
         assert pool.starts_of("job-hi")[0] == pytest.approx(710, abs=10)
 
 
+def test_a_hold_is_taken_over_while_its_gpus_still_drain(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("low-1", pri=1, grace=20)
+    pool.submit("low-2", pri=1, grace=40)
+    pool.submit("job-hi", gpus=2, pri=100, dur=120, at=100)
+    pool.submit("above", pri=200, dur=10, at=101)
+    pool.run_until(2000)
+    assert pool.starts_of("above") == [120]
+    assert pool.starts_of("job-hi") == [140]
+    assert pool.evictions == {"low-1": 1, "low-2": 1}
+
+
 def test_a_job_that_can_never_fit_does_not_evict_and_the_next_gets_its_guarantee(pool: Pool) -> None:
     pool.add_node("node-a", 3)
     pool.add_team("team-a", guarantee=3)
