@@ -59,18 +59,36 @@ def test_freed_gpus_are_kept_for_the_job_they_were_freed_for(cluster: LiveCluste
 
 
 def test_a_more_urgent_job_may_go_first_and_the_holder_still_gets_in(cluster: LiveCluster, unique: str) -> None:
-    """O-06, repeated with a job that is more urgent than the one that holds."""
-    lows = [_low(cluster, f"{unique}-low-{place}", POOL) for place in range(4)]
+    """O-06, repeated with a job that is more urgent than the one that holds. The others may run until it has ended."""
+    lows = [_low(cluster, f"{unique}-low-{place}", POOL, on_notice="hold") for place in range(4)]
     hi = cluster.submit(f"{unique}-hi", gpu_type=POOL, gpus=4)
     for low in lows:
         low.wait_for("noticed")
     above = cluster.submit(f"{unique}-above", gpu_type=POOL, **{"class": "high"})
+    hi.wait_state("QUEUED")
     for low in lows:
         low.tell("exit 0")
-    _end(above)
+    above.wait_for("started")
+    assert hi.runs == []
+    above.tell("exit 0")
+
+    told: set[str] = set()
+
+    def starts() -> bool:
+        for low in lows:
+            if low.folder.name not in told and low.journal("noticed", run=2):
+                told.add(low.folder.name)
+                low.tell("exit 0", run=2)
+        return bool(hi.runs)
+
+    wait_until(starts, "the holder gets in")
     _end(hi)
     for low in lows:
-        _end(low, run=2)
+        run = 3 if low.folder.name in told else 2
+        low.wait_for("started", run=run)
+        _end(low, run=run)
+        assert low.view().preemptions == run - 1
+    assert above.wait_end().preemptions == 0
 
 
 def test_a_gpu_is_free_only_when_the_process_is_gone(cluster: LiveCluster, unique: str) -> None:
