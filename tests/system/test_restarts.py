@@ -106,7 +106,7 @@ OFFSETS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 2.9, 3.0, 3.1, 3.3)
 
 @pytest.mark.timeout(180)
 def test_a_cancel_while_the_job_is_being_started_frees_its_gpu(new_cluster: Callable[..., LiveCluster]) -> None:
-    """O-14, at a tenth of its times: each offset on a card of its own; the slow start is a test hook of the executor."""
+    """O-14, at a tenth of its times: an offset a card; the slow start is a test hook of the executor."""
     cluster = new_cluster(simulate=TWELVE, settings={"TEST_START_DELAY_SECONDS": str(START_DELAY_SECONDS)})
     cards = [POOL] * 4 + list(LANES)
     first = [cluster.submit(f"first-{place}", gpu_type=card, on_notice="exit") for place, card in enumerate(cards)]
