@@ -97,11 +97,26 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
     for card in chosen:
         if later and not takes(card, shape, policy, later=False):
             after.update(card.leaving)
-    if later and (cpus > room.cpus_now + 1e-9 or memory_mib > room.memory_now):
-        after.update(room.leaving)
+    if later:
+        after = _with_host_room(room, after, cpus, memory_mib)
     leases = tuple(_lease(card.gpu, shape) for card in chosen)
     member = Member(node_id=room.node.node_id, leases=leases, cpus=cpus, memory_mib=memory_mib)
     return Fit(member=member, after=frozenset(after))
+
+
+def _with_host_room(room: NodeRoom, after: set[str], cpus: float, memory_mib: int) -> set[str]:
+    """`after`, and as many more of those that are going as it takes until CPU and memory suffice, the soonest first."""
+    cpus_now, memory_now = room.cpus_now, room.memory_now
+    chosen = set(after)
+    for run in sorted(room.leaving, key=lambda run: run.run_id not in after):
+        if run.run_id not in after:
+            if cpus <= cpus_now + 1e-9 and memory_mib <= memory_now:
+                break
+            chosen.add(run.run_id)
+        here = [member for member in run.members if member.node_id == room.node.node_id]
+        cpus_now += sum(member.cpus for member in here)
+        memory_now += sum(member.memory_mib for member in here)
+    return chosen
 
 
 def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:

@@ -47,7 +47,7 @@ class CardRoom:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeRoom:
-    """What is left of one node; `cards` by index, `leaving` the runs that are going.
+    """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first.
 
     CPU and memory of a node that does not count them are infinite.
     """
@@ -59,7 +59,7 @@ class NodeRoom:
     cpus_later: float
     memory_later: float
     gpu_count: int
-    leaving: tuple[str, ...]
+    leaving: tuple[Run, ...]
     hosts_runs: bool
 
 
@@ -142,9 +142,13 @@ def _node_room(
         cpus_later=host[2],
         memory_later=host[3],
         gpu_count=len(state.gpu_ids_of_node(node.node_id)),
-        leaving=tuple(run.run_id for run in runs if is_leaving(run) or run.run_id in gone),
+        leaving=tuple(sorted((run for run in runs if is_leaving(run) or run.run_id in gone), key=_soonest)),
         hosts_runs=bool(node.cpus or node.memory_mib) and bool(runs),
     )
+
+
+def _soonest(run: Run) -> tuple[float, str]:
+    return (_ENDLESS if run.leaves_by is None else run.leaves_by, run.run_id)
 
 
 def _same(before: tuple[Run, ...], after: tuple[Run, ...]) -> bool:

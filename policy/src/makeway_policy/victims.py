@@ -301,7 +301,8 @@ def _place(
 
 def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:
     """The room without the cards that others leave only after `patience`; a hold that is taken brings its own wait."""
-    slow = {run_id for run_id in room.leaving if run_id not in gone and _leaves_by(question, (run_id,)) > patience}
+    going = [run.run_id for run in room.leaving if run.run_id not in gone]
+    slow = {run_id for run_id in going if _leaves_by(question, (run_id,)) > patience}
     if not slow:
         return room
     taken = {run_id for run_id in gone if protection.is_hold(question.state.runs[run_id])}

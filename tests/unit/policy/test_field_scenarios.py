@@ -91,6 +91,17 @@ def test_freed_gpus_are_kept_for_the_job_they_were_freed_for(pool: Pool, mid_pri
         assert pool.starts_of("job-hi")[0] == pytest.approx(710, abs=10)
 
 
+def test_a_preemptor_waits_for_its_own_victim_alone(pool: Pool) -> None:
+    pool.add_node("node-a", 2, cpus=8.0, memory_mib=1000)
+    pool.submit("low-1", pri=1, grace=60)
+    pool.submit("low-2", pri=2, grace=5)
+    pool.submit("hi-1", pri=100, dur=10, at=100)
+    pool.submit("hi-2", pri=100, dur=10, at=101)
+    pool.run_until(2000)
+    assert pool.starts_of("hi-2") == [106]
+    assert pool.starts_of("hi-1") == [116]
+
+
 def test_a_hold_is_taken_over_while_its_gpus_still_drain(pool: Pool) -> None:
     pool.add_node("node-a", 2)
     pool.submit("low-1", pri=1, grace=20)
