@@ -33,7 +33,7 @@ VERBS: Final = {
     "preemptions": "makeway.commands.overview",
     "ack": "makeway.commands.ack",
     "doctor": "makeway.commands.doctor",
-    "replay": "makeway.commands.sim",
+    "replay": "makeway.commands.replay",
 }
 GROUPS: Final = {
     "node": "makeway.commands.node",

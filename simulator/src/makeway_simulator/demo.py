@@ -5,7 +5,7 @@ policy with another preemption mode and grace; `runs` gives one run a combinatio
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -24,6 +24,7 @@ Value = TypeVar("Value")
 
 CLUSTER: Final = Cluster(nodes=1, gpus_per_node=4)
 SAVE_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 10.0
 JOBS: Final = (
     TraceJob(job_id="train-a", submitted_at=0, gpus=2, work_seconds=600, class_name="normal"),
@@ -89,6 +90,7 @@ def run_one(choice: Choice) -> DemoRun:
     physics = Physics(
         checkpoint_interval_seconds=choice.interval_seconds,
         save_seconds=SAVE_SECONDS,
+        stop_seconds=STOP_SECONDS,
         restore_seconds=RESTORE_SECONDS,
         grace_seconds=choice.grace_seconds,
         mode=None if choice.mode is Mode.OFF else choice.mode,
@@ -103,9 +105,7 @@ def policy_of(choice: Choice) -> Policy:
         name: replace(rules, sla_wait_seconds=choice.sla_wait_seconds if name in ("low", "normal") else None)
         for name, rules in PLAIN.classes.items()
     }
-    return replace(
-        PLAIN, delta=choice.delta, preemption=choice.mode is not Mode.OFF, classes=MappingProxyType(classes)
-    )
+    return replace(PLAIN, delta=choice.delta, preemption=choice.mode is not Mode.OFF, classes=MappingProxyType(classes))
 
 
 def table(choice: Choice) -> list[Row]:
@@ -131,6 +131,11 @@ def row(strategy: str, record: Record) -> Row:
         preemptions=len(record.preemptions),
         cancelled=sum(1 for each in record.outcomes if each.kind is EndKind.CANCELLED),
     )
+
+
+def as_figures(row: Row) -> dict[str, float | int | str]:
+    """The row by name."""
+    return asdict(row)
 
 
 def runs(choice: Choice) -> Iterator[DemoRun]:

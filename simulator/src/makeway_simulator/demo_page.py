@@ -92,9 +92,8 @@ def _bar(segment: Segment) -> dict[str, Any]:
 def told(record: Record) -> list[dict[str, Any]]:
     """Everything that happened, in order, as sentences."""
     found = [*_arrivals(), *_evictions(record), *_runs(record.segments)]
-    return [
-        {"at": at, "kind": kind, "text": text} for at, _, kind, text in sorted(found, key=lambda each: (each[0], each[1]))
-    ]
+    ordered = sorted(found, key=lambda each: (each[0], each[1]))
+    return [{"at": at, "kind": kind, "text": text} for at, _, kind, text in ordered]
 
 
 def _arrivals() -> Iterable[tuple[float, int, str, str]]:

@@ -75,7 +75,8 @@ class Engine:
         """`jobs` are ordered by submission."""
         self._jobs = jobs
         self._setting = setting
-        self._policy = setting.policy
+        # In virtual time no wake-up is ever missed: the policy's periodic safety net would only cost.
+        self._policy = replace(setting.policy, recheck_seconds=math.inf)
         self._state = PoolState()
         self._books: dict[str, _Book] = {}
         self._events: list[tuple[float, str]] = []
@@ -207,6 +208,7 @@ class Engine:
             interval_seconds=physics.checkpoint_interval_seconds or math.inf if saves else math.inf,
             save_seconds=physics.save_seconds,
             mode=book.mode,
+            stop_seconds=physics.stop_seconds,
         )
 
     def _end(self, run_id: str) -> None:

@@ -11,13 +11,15 @@ class Physics:
     """Figures of the virtual machines, in seconds.
 
     Saving stops the work for `save_seconds`: every `checkpoint_interval_seconds` of work (None: only at a notice), and
-    at a notice where the grace period suffices. `restore_seconds` is what a resumed run pays before it works, where
-    the trace does not say itself what a start costs. `grace_seconds` overrides each job's own, `mode` that of every job whose class may
-    be preempted at all (None: do not).
+    at a notice where the grace period suffices; the other modes wind down for `stop_seconds`, within their grace.
+    `restore_seconds` is what a resumed run pays before it works, where the trace does not say itself what a start
+    costs. `grace_seconds` overrides each job's own, `mode` that of every job whose class may be preempted at all
+    (None: they do not).
     """
 
     checkpoint_interval_seconds: float | None = None
     save_seconds: float = 0.0
+    stop_seconds: float = 0.0
     restore_seconds: float = 0.0
     grace_seconds: float | None = None
     mode: Mode | None = None
@@ -44,6 +46,7 @@ class Course:
     interval_seconds: float
     save_seconds: float
     mode: Mode
+    stop_seconds: float = 0.0
 
     @property
     def finishes_at(self) -> float:
@@ -78,7 +81,7 @@ class Course:
     def leave(self, now: float, grace_seconds: float) -> Leaving:
         """What follows a notice. CHECKPOINT saves if the grace suffices; the others leave at once."""
         if self.mode is not Mode.CHECKPOINT:
-            return Leaving(at=now, saved_seconds=0.0)
+            return Leaving(at=now + min(grace_seconds, self.stop_seconds), saved_seconds=0.0)
         if now <= self.ready_at:
             return Leaving(at=now, saved_seconds=self.saved_seconds)
         turns = self._turns(now)

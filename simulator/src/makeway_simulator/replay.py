@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from makeway_policy.presets import PRESETS
 from makeway_policy.rules import Policy
 
 from makeway_simulator import report
@@ -56,12 +55,13 @@ _READERS: Final[Mapping[TraceFormat, Callable[[Path, Skipping], Trace]]] = Mappi
 
 @dataclass(frozen=True, slots=True)
 class GangSettings:
-    """A replay of jobs that come and go."""
+    """A replay of jobs that come and go, under a rival by name or under `rules`, which `policy` then only names."""
 
     trace: Path
     trace_format: TraceFormat
     nodes: str
     policy: str
+    rules: Policy | None = None
     cost: Cost = Cost.RESUME
     physics: Physics = field(default_factory=Physics)
     skip_broken: bool = False
@@ -124,19 +124,15 @@ def record_of(
     trace: Trace, cluster: Cluster, settings: GangSettings, progress: Callable[[int], None] | None = None
 ) -> Record:
     """Run makeway's own policy on a trace. Raises SimulatorError."""
-    setting = Setting(
-        cluster=cluster, policy=policy_named(settings.policy), physics=settings.physics, cost=settings.cost
-    )
+    if settings.rules is None:
+        raise UnknownChoice("rival policy", settings.policy, tuple(rivals_study.RIVALS))
+    setting = Setting(cluster=cluster, policy=settings.rules, physics=settings.physics, cost=settings.cost)
     return Engine(trace.jobs, setting).run(progress)
 
 
-def policy_named(name: str) -> Policy:
-    """A preset; `makeway` is the default one. Raises UnknownChoice."""
-    found = PRESETS.get("default" if name == "makeway" else name)
-    if found is None:
-        raise UnknownChoice("policy", name, ("makeway", *PRESETS, *rivals_study.RIVALS))
-    # In virtual time nothing is ever missed: the periodic safety net would only cost.
-    return found
+def is_rival(name: str) -> bool:
+    """Whether the name is of a policy that exists only to be compared with."""
+    return name in rivals_study.RIVALS
 
 
 def read_trace(path: Path, trace_format: TraceFormat, skipping: Skipping) -> Trace:

@@ -1,40 +1,34 @@
-"""``replay`` and ``sim``: recorded traces on a virtual clock."""
+"""``sim``: policies compared, tuned and shown on a virtual clock."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from makeway_policy.model import Mode
-from makeway_simulator import replay as replays
-from makeway_simulator.errors import SimulatorError
+from makeway_simulator import demo as demos
+from makeway_simulator import tune as tuning
+from makeway_simulator.comparison import Comparison, Difference, compare_policies
+from makeway_simulator.demo_page import demo_page
+from makeway_simulator.objective import Weights
 from makeway_simulator.physics import Physics
-from makeway_simulator.replay import GangSettings, PackingSettings, Replay, TraceFormat
-from makeway_simulator.rivals.loop import Cost
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from makeway_simulator.readers.table import Skipping
+from makeway_simulator.replay import TraceFormat, read_trace
+from makeway_simulator.trace import Cluster, Trace
+from makeway_simulator.tune import Search, Trial, Tuning
+from makeway_simulator.workload import Mix, make
 
-from makeway.errors import MakewayError
+from makeway.commands import replay as replaying
+from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
+from makeway.policy_file import load_policy
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object (docs/simulator.md).")]
-Nodes = Annotated[str, typer.Option(help="The cluster: nodes x GPUs a node.")]
-Interval = Annotated[
-    float | None,
-    typer.Option("--checkpoint-interval", min=0.001, help="Seconds of work between saves; else at a notice only."),
-]
-Save = Annotated[float, typer.Option("--save-seconds", min=0, help="What a save takes.")]
-Restore = Annotated[float, typer.Option("--restore-seconds", min=0, help="What a resume takes, unless the trace says.")]
-Grace = Annotated[float | None, typer.Option("--grace", min=0, help="Every job's grace; without it, its class's.")]
-Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's preemption mode; else its class's.")]
-Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
-
-
-class ReplayRefused(MakewayError):
-    """The trace, the policy or a value cannot be used."""
+TraceFile = Annotated[Path | None, typer.Option("--trace", help="A trace; without one, a made-up workload.")]
+Format = Annotated[TraceFormat, typer.Option("--format", help="What the trace is.")]
+Seed = Annotated[int, typer.Option(help="Of the made-up workload, and of the search.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of the made-up workload.")]
 
 
 @app.callback()
@@ -42,105 +36,172 @@ def sim() -> None:
     """Replay, compare, tune and show policies on a virtual clock."""
 
 
-@app.command("replay")
-def replay(
-    trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
-    trace_format: Annotated[TraceFormat, typer.Option("--format", help="What the file is.")] = TraceFormat.EVENTS,
-    nodes: Nodes = "8x8",
-    policy: Annotated[list[str] | None, typer.Option(help="A policy's name or file; may be given again.")] = None,
-    cost: Annotated[Cost, typer.Option(help="Pay for a start at every event, or once a resume.")] = Cost.RESUME,
+app.command("replay")(replaying.replay)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A preset, a policy file, or a rival's name.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    trace: TraceFile = None,
+    trace_format: Format = TraceFormat.EVENTS,
+    nodes: Nodes = "4x8",
+    jobs: Jobs = 300,
+    seed: Seed = 1,
     checkpoint_interval: Interval = None,
-    save_seconds: Save = 0.0,
-    restore_seconds: Restore = 0.0,
-    grace: Grace = None,
-    mode: Preempted = None,
-    workload: Annotated[str, typer.Option(help="openb: which pod list.")] = "default",
-    seeds: Annotated[int | None, typer.Option(min=1, help="openb: how many of the arrival orders.")] = None,
-    orders: Annotated[Path | None, typer.Option(help="openb: another file of arrival orders.")] = None,
+    save_seconds: Save = 10.0,
+    restore_seconds: Restore = 30.0,
     skip_broken: Skip = False,
-    report: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page here.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Replay a trace under one policy or several."""
+    """Replay one workload under two policies and set the figures side by side."""
     physics = Physics(
-        checkpoint_interval_seconds=checkpoint_interval, save_seconds=save_seconds, restore_seconds=restore_seconds,
-        grace_seconds=grace, mode=mode,
-    )  # fmt: skip
-    packing = replays.is_packing(trace_format)
-    found: list[Replay] = []
-    for name in policy or ["frag" if packing else "makeway"]:
-        if packing:
-            found.append(_packed(PackingSettings(trace, workload, name, seeds, orders, skip_broken)))
-        else:
-            found.append(_replayed(GangSettings(trace, trace_format, nodes, name, cost, physics, skip_broken)))
-    if report is not None:
-        _write_page(report, found)
-    figures = [each.figures for each in found]
+        checkpoint_interval_seconds=checkpoint_interval, save_seconds=save_seconds, restore_seconds=restore_seconds
+    )
+    with refusals(), progress_bar(f"{first}, {second}") as told:
+        cluster = Cluster.parse(nodes)
+        workload = _workload(trace, trace_format, cluster, Mix(jobs=jobs), seed, skip_broken)
+        named = {name: replaying.rules_named(name) for name in (first, second)}
+        comparison = Comparison(trace=workload, cluster=cluster, physics=physics, policies=tuple(named.items()))
+        found = compare_policies(comparison, told)
     if output is OutputFormat.JSON:
-        print_json(figures[0] if len(figures) == 1 else {"replays": figures})
-    else:
-        _print_all(figures)
-
-
-def _packed(settings: PackingSettings) -> Replay:
-    with _refusals(), _progress(settings.policy) as told:
-        return replays.replay_packing(settings, told)
-
-
-def _replayed(settings: GangSettings) -> Replay:
-    with _refusals(), _progress(settings.policy) as told:
-        return replays.replay_gangs(settings, told)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What the simulator refuses, as an error of this command."""
-    try:
-        yield
-    except SimulatorError as error:
-        raise ReplayRefused(str(error)) from error
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _write_page(path: Path, found: list[Replay]) -> None:
-    try:
-        path.write_text(replays.page_of(found), encoding="utf-8")
-    except OSError as error:
-        raise ReplayRefused(f"{path} cannot be written: {error.strerror or error}") from error
-    say(f"wrote {path}")
-
-
-def _print_all(found: list[dict[str, Any]]) -> None:
-    if "allocated_percent" in found[0]:
-        loads = list(found[0]["allocated_percent"])
-        rows = [(each["policy"], *(_share(each["allocated_percent"].get(load)) for load in loads)) for each in found]
-        say(f"allocated GPU % by arrived load, {found[0]['workload']}, {found[0]['seeds']} orders")
-        print_table(("POLICY", *(f"{load} %" for load in loads)), rows)
+        print_json({"a": first, "b": second, "nodes": nodes, "figures": {each.name: _plain(each) for each in found}})
         return
-    names = [name for name, value in found[0].items() if isinstance(value, (int, float, str))]
-    print_table(("FIGURE", *(each["policy"] for each in found)), [_row(name, found) for name in names[1:]])
-    for each in found:
-        print_out("")
-        rows = [(name, *(_shown(value) for value in waits.values())) for name, waits in each["waits"].items()]
-        print_table((f"WAITS ({each['policy']})", "JOBS", "MEAN S", "P50 S", "P95 S", "LONGEST S"), rows)
+    print_table(("FIGURE", first, second, "CHANGE"), [_difference(each) for each in found])
 
 
-def _row(name: str, found: list[dict[str, Any]]) -> tuple[str, ...]:
-    return (name, *(_shown(each.get(name, "-")) for each in found))
+def _plain(each: Difference) -> dict[str, Any]:
+    return {"a": each.first, "b": each.second, "change_percent": each.change_percent}
 
 
-def _share(spread: dict[str, float] | None) -> str:
-    return "-" if spread is None else f"{spread['mean']:.2f} ±{spread['sd']:.2f}"
+def _difference(each: Difference) -> tuple[str, str, str, str]:
+    change = "-" if each.change_percent is None else f"{each.change_percent:+.1f} %"
+    return (each.name, f"{each.first:,.3f}", f"{each.second:,.3f}", change)
 
 
-def _shown(value: Any) -> str:
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+@app.command()
+def demo(
+    delta: Annotated[int, typer.Option(min=1, help="How much higher a priority must be to evict.")] = 10,
+    grace: Grace = 30.0,
+    checkpoint_interval: Interval = 120.0,
+    sla_wait: Annotated[float | None, typer.Option(min=1, help="Seconds after which low and normal jobs age.")] = None,
+    mode: Annotated[Mode, typer.Option(help="What the page shows first; off is no preemption.")] = Mode.CHECKPOINT,
+    report: Annotated[Path | None, typer.Option(help="Write the page here: one file, to be stepped through.")] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Show what each preemption strategy costs and gains, on one small workload."""
+    choice = demos.Choice(
+        mode=mode,
+        grace_seconds=30.0 if grace is None else grace,
+        interval_seconds=checkpoint_interval,
+        delta=delta,
+        sla_wait_seconds=sla_wait,
+    )
+    rows = demos.table(choice)
+    if report is not None:
+        replaying.write_page(report, demo_page(choice))
+    if output is OutputFormat.JSON:
+        print_json({"strategies": [demos.as_figures(each) for each in rows]})
+        return
+    say("4 GPUs; training of low and normal class, then urgent work. Waits are of urgent and high jobs.")
+    columns = ("STRATEGY", "MEAN WAIT", "LONGEST WAIT", "TRAINING DONE", "GPU-SECONDS LOST", "EVICTIONS", "CANCELLED")
+    print_table(columns, [_strategy(each) for each in rows])
+    if report is None:
+        say("--report demo.html writes a page on which each step can be seen.")
+
+
+def _strategy(row: demos.Row) -> tuple[str, ...]:
+    done = f"{row.training_done_at:.0f} s" if row.training_done_at else "never"
+    return (
+        row.strategy, f"{row.mean_wait_seconds:.1f} s", f"{row.longest_wait_seconds:.1f} s", done,
+        f"{row.lost_gpu_seconds:.0f}", str(row.preemptions), str(row.cancelled),
+    )  # fmt: skip
+
+
+@app.command()
+def tune(
+    policy: Annotated[str, typer.Argument(metavar="[POLICY]", help="The preset or file to start from.")] = "default",
+    trace: TraceFile = None,
+    trace_format: Format = TraceFormat.EVENTS,
+    nodes: Nodes = "4x8",
+    jobs: Jobs = 300,
+    alpha: Annotated[float, typer.Option(min=0, help="Weight of utilisation (0 to 1).")] = 1.0,
+    beta: Annotated[float, typer.Option(min=0, help="Weight of the mean wait (in mean run times).")] = 0.5,
+    gamma: Annotated[float, typer.Option(min=0, help="Weight of preemptions (per job).")] = 0.2,
+    fix: Annotated[list[str] | None, typer.Option(help="name=number: keep a value; may be given again.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try.")] = 40,
+    seed: Seed = 1,
+    save_seconds: Save = 10.0,
+    restore_seconds: Restore = 30.0,
+    skip_broken: Skip = False,
+    write: Annotated[Path | None, typer.Option(help="Write the best policy as a file here.")] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Search policy values for the best alpha x utilisation - beta x wait - gamma x preemptions."""
+    given = load_policy(policy)
+    with refusals(), progress_bar("trials") as told:
+        cluster = Cluster.parse(nodes)
+        search = Search(
+            trace=_workload(trace, trace_format, cluster, Mix(jobs=jobs), seed, skip_broken),
+            cluster=cluster,
+            document=given.document,
+            physics=Physics(save_seconds=save_seconds, restore_seconds=restore_seconds),
+            weights=Weights(alpha=alpha, beta=beta, gamma=gamma),
+            fixed=tuning.parse_fixed(fix or []),
+            trials=trials,
+            seed=seed,
+        )
+        found = tuning.tune(search, lambda done: told(done, trials))
+    best = found.front[0]
+    if write is not None:
+        text = f"# By `makeway sim tune`: objective {best.objective:.4f}, from {found.start.objective:.4f}.\n"
+        replaying.write_page(write, text + yaml.safe_dump(dict(best.document), sort_keys=False))
+    if output is OutputFormat.JSON:
+        print_json(_tuning(found))
+        return
+    _print_front(found)
+
+
+def _print_front(found: Tuning) -> None:
+    rows = [_trial("start", found.start), *(_trial(str(at), each) for at, each in enumerate(found.front, start=1))]
+    columns = ("FRONT", "OBJECTIVE", "UTILISATION", "WAIT", "PREEMPTIONS", "CHECKPOINT EVERY", "VALUES")
+    print_table(columns, rows)
+    print_out("")
+    print_out("# the best one, as a policy file")
+    print_out(yaml.safe_dump(dict(found.front[0].document), sort_keys=False).rstrip())
+
+
+def _trial(name: str, trial: Trial) -> tuple[str, ...]:
+    terms = trial.terms
+    every = "-" if trial.interval_seconds is None else f"{trial.interval_seconds:.0f} s"
+    values = " ".join(f"{path}={value:.4g}" for path, value in trial.values.items() if path != tuning.INTERVAL)
+    return (
+        name, f"{trial.objective:.4f}", f"{terms.utilisation:.3f}", f"{terms.wait:.3f} run times",
+        f"{terms.preemptions:.3f} a job", every, values or "-",
+    )  # fmt: skip
+
+
+def _tuning(found: Tuning) -> dict[str, Any]:
+    return {
+        "tried": found.tried,
+        "units": {"utilisation": "part of all GPU-seconds", "wait": "mean run times", "preemptions": "per job"},
+        "start": _as_json(found.start),
+        "front": [_as_json(each) for each in found.front],
+    }
+
+
+def _as_json(trial: Trial) -> dict[str, Any]:
+    return {
+        "objective": trial.objective,
+        "utilisation": trial.terms.utilisation,
+        "wait": trial.terms.wait,
+        "preemptions": trial.terms.preemptions,
+        "checkpoint_interval_seconds": trial.interval_seconds,
+        "policy": dict(trial.document),
+    }
+
+
+def _workload(path: Path | None, trace_format: TraceFormat, cluster: Cluster, mix: Mix, seed: int, skip: bool) -> Trace:
+    if path is None:
+        return make(mix, cluster, seed)
+    return read_trace(path, trace_format, Skipping(allowed=skip))

@@ -56,7 +56,8 @@ class Fragmentation:
 
     Over the shapes of the demand: weight x what the shape cannot use of the node's idle GPU, which is all of it where
     CPU, model or GPUs do not suffice (and for shapes without GPUs), else that of GPUs with less than it needs.
-    Sums over a node's GPUs are kept; `changed` must be told of every node whose GPUs changed.
+    Sums over a node's GPUs are kept; `changed` must be told of every node whose GPUs changed. A sum over the shapes
+    depends on its order: what is compared must be rounded first.
     """
 
     def __init__(self, fleet: Fleet, weighted: Sequence[Weighted]) -> None:
@@ -70,7 +71,7 @@ class Fragmentation:
         self._admits: Bools = np.array(admits, dtype=np.bool_).reshape(len(fleet.models), len(using))
         levels = np.arange(MILLI + 1)
         self._serves: Shorts = (levels[:, None] >= [max(1, each.shape.gpu_milli) for each in using]).astype(np.int16)
-        self._usable: Shorts = (levels[:, None] * self._serves).astype(np.int16)
+        self._usable: Shorts = self._usable_of(levels, [max(1, each.shape.gpu_milli) for each in using])
         self._served: Shorts = np.zeros((len(fleet), len(using)), dtype=np.int16)
         self._used: Shorts = np.zeros((len(fleet), len(using)), dtype=np.int16)
         self._before: Floats = np.zeros(len(fleet))
@@ -118,7 +119,39 @@ class Fragmentation:
         cpu = self._fleet.cpu[nodes] - shape.cpu_milli
         return self._amount(nodes, cpu, self._fleet.total[nodes] - shape.total_milli, served, used)
 
+    def _usable_of(self, levels: Ints, milli: Sequence[int]) -> Shorts:
+        """What shapes with so much a GPU can use of a GPU, by what is left of it: all, if it suffices."""
+        usable: Shorts = (levels[:, None] * self._serves).astype(np.int16)
+        return usable
+
     def _amount(self, nodes: Ints, cpu: Ints, total: Ints, served: Shorts, used: Shorts) -> Floats:
         able = (cpu[:, None] >= self._cpu) & (served >= self._count) & self._admits[self._fleet.model[nodes]]
         amount: Floats = total * self._weight - (able * used) @ self._using
         return amount
+
+
+class FilledFragmentation(Fragmentation):
+    """Fragmentation as makeway's `frag` has it (`makeway_policy.fragmentation`): the mean of two readings.
+
+    Of a GPU a shape can use whole multiples only. The first reading asks whether one job of the shape fits; the second
+    fills the node with such jobs, as far as its GPUs and its CPU suffice.
+    """
+
+    def __init__(self, fleet: Fleet, weighted: Sequence[Weighted]) -> None:
+        using = [each.shape for each in weighted if each.shape.gpus]
+        self._per_job: Floats = np.array([shape.total_milli for shape in using], dtype=np.float64)
+        self._cpu_per_job: Ints = np.array([max(1, shape.cpu_milli) for shape in using], dtype=np.int64)
+        super().__init__(fleet, weighted)
+
+    def _usable_of(self, levels: Ints, milli: Sequence[int]) -> Shorts:
+        per_gpu = np.array(milli, dtype=np.int64).reshape(1, len(milli))
+        multiples: Shorts = (levels[:, None] // per_gpu * per_gpu).astype(np.int16)
+        return multiples
+
+    def _amount(self, nodes: Ints, cpu: Ints, total: Ints, served: Shorts, used: Shorts) -> Floats:
+        single = super()._amount(nodes, cpu, total, served, used)
+        by_gpu = np.where(self._count > 1, served // np.maximum(1, self._count) * self._per_job, used)
+        by_cpu = np.maximum(cpu, 0)[:, None] // self._cpu_per_job * self._per_job
+        admits = self._admits[self._fleet.model[nodes]]
+        full: Floats = total * self._weight - (admits * np.minimum(by_gpu, by_cpu)) @ self._using
+        return (single + full) / 2

@@ -1,7 +1,7 @@
 """makeway's own `frag` placement in array form.
 
 It knows no workload ahead: the demand is the shapes of the last 1,000 arrivals. The node is chosen whose fragmentation
-grows least; growths within a twenty-fifth of a GPU are equal, and of those the fullest node wins, then the smallest
+grows least; growths within a fiftieth of a GPU are equal, and of those the fullest node wins, then the smallest
 name. Inside the node a share takes the GPU with the least growth, then the tightest.
 """
 
@@ -10,15 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from makeway_policy.fragmentation import STEP_MILLI, WINDOW
 
-from makeway_simulator.packing.demand import Fragmentation, Options, typical
+from makeway_simulator.packing.demand import FilledFragmentation, Options, typical
 from makeway_simulator.packing.fleet import MILLI, Fleet, Floats, Ints, PodShape, tightest_cards
 from makeway_simulator.packing.rivals import Scored
 
-WINDOW: Final = 1000
-"""So many last arrivals are the demand."""
-STEP_MILLI: Final = 40
-"""Growths of fragmentation are told apart in steps of this many milli-GPU."""
 _RENEWED_EVERY: Final = 250
 
 
@@ -29,7 +26,7 @@ class ProductFrag(Scored):
         self._fleet = fleet
         self._window: deque[PodShape] = deque(maxlen=WINDOW)
         self._arrivals = 0
-        self._fragmentation = Fragmentation(fleet, ())
+        self._fragmentation = FilledFragmentation(fleet, ())
 
     def arrived(self, shape: PodShape) -> bool:
         """The demand is taken anew while few have come, then every 250 arrivals."""
@@ -38,7 +35,7 @@ class ProductFrag(Scored):
         young = self._arrivals < WINDOW and self._arrivals & (self._arrivals - 1) == 0
         if not young and self._arrivals % _RENEWED_EVERY:
             return False
-        self._fragmentation = Fragmentation(self._fleet, typical(self._window, coverage=1.0))
+        self._fragmentation = FilledFragmentation(self._fleet, typical(self._window, coverage=1.0))
         return True
 
     def scores(self, fleet: Fleet, nodes: Ints, shape: PodShape) -> Floats:

@@ -1,0 +1,152 @@
+"""``replay``: recorded traces on a virtual clock."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from makeway_policy.model import Mode
+from makeway_policy.rules import Policy
+from makeway_simulator import replay as replays
+from makeway_simulator.errors import SimulatorError
+from makeway_simulator.physics import Physics
+from makeway_simulator.replay import GangSettings, PackingSettings, Replay, TraceFormat
+from makeway_simulator.rivals.loop import Cost
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from makeway.errors import MakewayError
+from makeway.output import OutputFormat, print_json, print_out, print_table, say
+from makeway.policy_file import load_policy
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object (docs/simulator.md).")]
+Nodes = Annotated[str, typer.Option(help="The cluster: nodes x GPUs a node.")]
+Interval = Annotated[
+    float | None,
+    typer.Option("--checkpoint-interval", min=0.001, help="Seconds of work between saves; else at a notice only."),
+]
+Save = Annotated[float, typer.Option("--save-seconds", min=0, help="What a save takes.")]
+Restore = Annotated[float, typer.Option("--restore-seconds", min=0, help="What a resume takes, unless the trace says.")]
+Grace = Annotated[float | None, typer.Option("--grace", min=0, help="Every job's grace; without it, its class's.")]
+Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's preemption mode; else its class's.")]
+Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
+
+
+class ReplayRefused(MakewayError):
+    """The trace, the policy or a value cannot be used."""
+
+
+@app.command("replay")
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
+    trace_format: Annotated[TraceFormat, typer.Option("--format", help="What the file is.")] = TraceFormat.EVENTS,
+    nodes: Nodes = "8x8",
+    policy: Annotated[list[str] | None, typer.Option(help="A policy's name or file; may be given again.")] = None,
+    cost: Annotated[Cost, typer.Option(help="Pay for a start at every event, or once a resume.")] = Cost.RESUME,
+    checkpoint_interval: Interval = None,
+    save_seconds: Save = 0.0,
+    restore_seconds: Restore = 0.0,
+    grace: Grace = None,
+    mode: Preempted = None,
+    workload: Annotated[str, typer.Option(help="openb: which pod list.")] = "default",
+    seeds: Annotated[int | None, typer.Option(min=1, help="openb: how many of the arrival orders.")] = None,
+    orders: Annotated[Path | None, typer.Option(help="openb: another file of arrival orders.")] = None,
+    skip_broken: Skip = False,
+    report: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page here.")] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Replay a trace under one policy or several."""
+    physics = Physics(
+        checkpoint_interval_seconds=checkpoint_interval, save_seconds=save_seconds, restore_seconds=restore_seconds,
+        grace_seconds=grace, mode=mode,
+    )  # fmt: skip
+    packing = replays.is_packing(trace_format)
+    found: list[Replay] = []
+    for name in policy or ["frag" if packing else "makeway"]:
+        if packing:
+            found.append(_packed(PackingSettings(trace, workload, name, seeds, orders, skip_broken)))
+        else:
+            rules = rules_named(name)
+            found.append(_replayed(GangSettings(trace, trace_format, nodes, name, rules, cost, physics, skip_broken)))
+    if report is not None:
+        write_page(report, replays.page_of(found))
+    figures = [each.figures for each in found]
+    if output is OutputFormat.JSON:
+        print_json(figures[0] if len(figures) == 1 else {"replays": figures})
+    else:
+        _print_all(figures)
+
+
+def rules_named(name: str) -> Policy | None:
+    """The policy of a preset or a file; `makeway` is the default one. None for a rival. Raises SpecInvalid."""
+    if replays.is_rival(name):
+        return None
+    return load_policy("default" if name == "makeway" else name).policy
+
+
+def _packed(settings: PackingSettings) -> Replay:
+    with refusals(), progress_bar(settings.policy) as told:
+        return replays.replay_packing(settings, told)
+
+
+def _replayed(settings: GangSettings) -> Replay:
+    with refusals(), progress_bar(settings.policy) as told:
+        return replays.replay_gangs(settings, told)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the simulator refuses, as an error of this command."""
+    try:
+        yield
+    except SimulatorError as error:
+        raise ReplayRefused(str(error)) from error
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where that is a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page, and say where."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReplayRefused(f"{path} cannot be written: {error.strerror or error}") from error
+    say(f"wrote {path}")
+
+
+def _print_all(found: list[dict[str, Any]]) -> None:
+    if "allocated_percent" in found[0]:
+        loads = list(found[0]["allocated_percent"])
+        rows = [(each["policy"], *(_share(each["allocated_percent"].get(load)) for load in loads)) for each in found]
+        say(f"allocated GPU % by arrived load, {found[0]['workload']}, {found[0]['seeds']} orders")
+        print_table(("POLICY", *(f"{load} %" for load in loads)), rows)
+        return
+    names = [name for name, value in found[0].items() if isinstance(value, (int, float, str))]
+    print_table(("FIGURE", *(each["policy"] for each in found)), [_row(name, found) for name in names[1:]])
+    for each in found:
+        print_out("")
+        rows = [(name, *(_shown(value) for value in waits.values())) for name, waits in each["waits"].items()]
+        print_table((f"WAITS ({each['policy']})", "JOBS", "MEAN S", "P50 S", "P95 S", "LONGEST S"), rows)
+
+
+def _row(name: str, found: list[dict[str, Any]]) -> tuple[str, ...]:
+    return (name, *(_shown(each.get(name, "-")) for each in found))
+
+
+def _share(spread: dict[str, float] | None) -> str:
+    return "-" if spread is None else f"{spread['mean']:.2f} ±{spread['sd']:.2f}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) else str(value)
