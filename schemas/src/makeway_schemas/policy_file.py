@@ -74,7 +74,7 @@ class PolicyClass(SpecModel):
         default=30.0, description="The cost of stopping and resuming a run, until it is measured."
     )
     time_limit_max: _PositiveDuration | None = Field(
-        default=None, description="The longest time limit a job may ask for; null: any, also none."
+        default=None, description="The longest time limit a job may ask for; null: any."
     )
     needs_allowance: _Switch = Field(default=False, description="Whether a team must be allowed GPUs in this class.")
 
@@ -118,7 +118,7 @@ class PolicyFile(SpecModel):
     )
     override_after_budget: _Duration = Field(
         default=1800.0,
-        description="So long after its start a run whose job's daily preemptions are used up is safe from all classes.",
+        description="So long after its start a used-up daily number protects a run from overriding classes too.",
     )
     order: Literal["submit", "fair"] = Field(
         default="submit", description="What orders jobs of equal queue value: submit time, or the teams' fair share."

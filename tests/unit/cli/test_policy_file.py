@@ -1,11 +1,15 @@
 """A policy file: a good one means what it says, every mistake is refused with file, line, column and a name."""
 
+import re
+from pathlib import Path
+
 import pytest
 from makeway.errors import SpecInvalid
 from makeway.policy_file import load_policy, read_policy
 from makeway_policy.model import Mode
 from makeway_policy.presets import PLAIN, PRESETS
 from makeway_policy.rules import MayPreempt, Order
+from makeway_schemas.policy_file import PolicyClass, PolicyFile, VictimWeights
 
 TWO_CLASSES = "classes:\n  batch:\n    value: 250\n    own_value_min: 210\n    own_value_max: 250\n"
 
@@ -99,6 +103,30 @@ def test_all_mistakes_are_named_at_once() -> None:
     assert len(problems("delta: 0\naging_step: 0\nbackfill: never\n")) == 3
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: object) -> None:
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(SpecInvalid, match=r"nosuch\.yaml: cannot be read: No such file"):
         load_policy(f"{tmp_path}/nosuch.yaml")
+
+
+REPOSITORY = Path(__file__).parents[3]
+MANUAL = (REPOSITORY / "docs" / "policy.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "examples" / "policies").iterdir()), ids=lambda path: path.name)
+def test_the_examples_are_in_order(path: Path) -> None:
+    assert load_policy(str(path)).document
+
+
+def test_the_files_in_the_manual_are_in_order() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", MANUAL, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        read_policy(block, "docs/policy.md")
+
+
+def test_the_manual_describes_every_field_as_the_schema_does() -> None:
+    for model, outer in ((PolicyFile, ""), (PolicyClass, ""), (VictimWeights, "victim_weights.")):
+        for name, info in model.model_fields.items():
+            if name != "victim_weights":
+                assert f"| `{outer}{name}` | " in MANUAL
+                assert f" | {info.description} |" in MANUAL

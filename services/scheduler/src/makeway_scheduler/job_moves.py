@@ -16,7 +16,6 @@ from makeway_scheduler.ledger import JobRecord, Ledger, RunRecord
 from makeway_scheduler.policy_values import job_value
 
 BACKOFF_FIRST_SECONDS: Final = 10.0
-BACKOFF_LONGEST_SECONDS: Final = 3600.0
 DAY_SECONDS: Final = 86_400.0
 LONG_RUN_SECONDS: Final = 600.0
 """A run this long ends a series of infrastructure failures."""
@@ -110,7 +109,11 @@ def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCau
         held = move(ledger, held, JobState.HELD)
         ledger.tell(held, "held", now, reason=sentence)
         return
-    wait = 0.0 if failures == 1 else min(BACKOFF_FIRST_SECONDS * 2 ** (failures - 2), BACKOFF_LONGEST_SECONDS)
+    wait = (
+        0.0
+        if failures == 1
+        else min(BACKOFF_FIRST_SECONDS * 2 ** (failures - 2), ledger.policy.retry_backoff_max_seconds)
+    )
     requeue(ledger, job, now, cause=cause, retry_at=now + wait if wait else None)
 
 
