@@ -9,17 +9,24 @@ from makeway_policy.explain import Explanation, PossibleVictim, explain
 
 from makeway_scheduler.ledger import Ledger
 
-MOST_EXPLAINED: Final = 20
-"""A batch that lets thousands wait for one reason explains the first of them."""
+MOST_EXPLAINED: Final = 4
+"""A batch that lets thousands of different jobs wait explains the first of them; ``why`` tells the reason of all."""
 
 
 def explain_waits(ledger: Ledger, choices: Sequence[Choice], now: float) -> None:
-    """Explain the jobs that are told to wait; ``enact`` stores it with each decision."""
-    waits = [choice.job_id for choice in choices if isinstance(choice, Wait)]
-    for job_id in waits[:MOST_EXPLAINED]:
-        explanation = explain(ledger.state, ledger.policy, job_id, now)
-        if explanation is not None:
-            ledger.batch.explanations[job_id] = as_detail(explanation)
+    """Explain the jobs that are told to wait; ``enact`` stores it with each decision. Alike jobs share one answer."""
+    answers: dict[object, dict[str, Any]] = {}
+    for choice in choices:
+        if not isinstance(choice, Wait):
+            continue
+        job = ledger.state.jobs[choice.job_id]
+        alike = (job.team, job.class_name, job.shape, job.own_priority, job.manual_priority, choice.refusal.reason)
+        if alike not in answers:
+            if len(answers) == MOST_EXPLAINED:
+                continue
+            explanation = explain(ledger.state, ledger.policy, choice.job_id, now)
+            answers[alike] = {} if explanation is None else as_detail(explanation)
+        ledger.batch.explanations[choice.job_id] = answers[alike]
 
 
 def as_detail(explanation: Explanation) -> dict[str, Any]:
