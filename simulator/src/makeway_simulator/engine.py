@@ -290,7 +290,9 @@ class Engine:
     def _enact(self, choice: Choice) -> bool:
         """Carry out one choice; True where it may let something else happen at this very moment."""
         if isinstance(choice, (Start, Grant)):
-            return self._start_if_live(self._state.runs.get(choice.run.run_id))
+            # A start frees nothing: whatever it changes can wait for the next moment's decision.
+            self._start_if_live(self._state.runs.get(choice.run.run_id))
+            return False
         if isinstance(choice, Preempt):
             self._preempt(choice)
             return True

@@ -16,10 +16,11 @@ LOADS: Final = (80, 90, 95, 100, 110, 120, 130)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One arrival order: indices into the workload's pods sorted by name."""
+    """One arrival order: indices into the workload's pods sorted by name. `lot` seeds what is left to chance."""
 
     seed: int
     order: tuple[int, ...]
+    lot: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +105,7 @@ def replay_orders(
         curves.append(curve.allocated())
         dropped.append(curve.dropped)
     return PackingResult(
-        seeds=tuple(order.seed for order in orders),
+        seeds=tuple(dict.fromkeys(order.seed for order in orders)),
         allocated_percent=_merge(curves),
         pods=done,
         dropped=fmean(dropped) if dropped else 0.0,
