@@ -177,13 +177,18 @@ class PoolUnderTest:
         )  # fmt: skip
 
     async def apply_policy(self, **document: Any) -> int:
-        """Keep a policy as admission does, and look for it as the owner's sweep does. Returns its number."""
+        """Keep a policy, and look for it as the owner's sweep does. Returns its number."""
+        number = await self.keep_policy(**document)
+        await look_for_policy(self.ledger, self.store)
+        return number
+
+    async def keep_policy(self, **document: Any) -> int:
+        """Keep a policy as admission does; nobody is told. Returns its number."""
         number = await self.sql.fetchval(
             "INSERT INTO policies (pool_id, body, applied_by) VALUES ('default', $1::jsonb, 'tester') "
             "RETURNING policy_id",
             json.dumps(document),
         )
-        await look_for_policy(self.ledger, self.store)
         return int(number)
 
     async def news(self) -> list[Fact]:

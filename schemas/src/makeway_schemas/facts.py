@@ -51,6 +51,13 @@ class CommandIssued(Traced):
     issued_at: datetime
 
 
+class PolicyApplied(Traced):
+    """A policy was applied to the pool. The scheduler reads it from the database, where the newest one counts."""
+
+    kind: Literal["policy_applied"] = "policy_applied"
+    policy_id: int
+
+
 class Ack(Message):
     """A checkpoint that the job says is saved."""
 
@@ -207,6 +214,7 @@ class GpuHealthChanged(NodeFact):
 Fact = Annotated[
     JobAdmitted
     | CommandIssued
+    | PolicyApplied
     | RunStarted
     | NoticeDelivered
     | CheckpointAcked

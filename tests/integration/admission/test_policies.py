@@ -93,6 +93,13 @@ async def test_a_class_that_live_jobs_are_in_stays(lone_admission: Admission) ->
     assert (await lone_admission.submit(**{"class": "low"})).status_code == 422
 
 
+async def test_the_scheduler_is_told_of_a_policy(lone_admission: Admission) -> None:
+    number = (await put(lone_admission, {"preset": "plain"})).json()["policy"]["policy_id"]
+    assert await lone_admission.database.fetchval("SELECT fact ->> 'policy_id' FROM admission_outbox") == str(number)
+    await put(lone_admission, {"preset": "fifo"}, dry_run=True)
+    assert await lone_admission.count("admission_outbox") == 1
+
+
 async def test_the_policy_in_force_is_not_applied_again(lone_admission: Admission) -> None:
     assert [(await put(lone_admission, {"preset": "fifo"})).json()["applied"] for _ in range(2)] == [True, False]
     assert await lone_admission.count("policies") == 1

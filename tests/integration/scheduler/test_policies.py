@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from makeway_schemas.facts import PolicyApplied
 from scheduler_harness import Node, PoolUnderTest, ended
 
 SWAPPED: dict[str, Any] = {
@@ -58,6 +59,27 @@ async def test_runs_and_holds_take_the_new_value_at_once_and_it_is_told(pool: Po
     assert ("revalued", {"policy": number, "before": 500, "value": 200}) in await events(pool, normal)
     assert pool.ledger.state.runs[f"{normal}.1"].v == 200
     assert pool.ledger.policy_id == number
+
+
+async def test_the_fact_that_one_was_applied_is_enough(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await running_job(pool, node)
+    number = await pool.keep_policy(**SWAPPED)
+    await pool.turn(PolicyApplied(id=f"admission/policy/{number}", policy_id=number))
+    assert await run_value(pool, job) == 200
+    await pool.turn(PolicyApplied(id=f"admission/policy/{number}", policy_id=number))
+    assert len([kind for kind, _ in await events(pool, job) if kind == "revalued"]) == 1
+
+
+async def test_a_job_that_could_never_run_is_judged_again(pool: PoolUnderTest) -> None:
+    await pool.turn(Node("a").report())
+    job = await pool.submit(gpu_type="Big")
+    await pool.turn(*await pool.news())
+    assert await pool.state(job) == "UNSATISFIABLE"
+    await pool.apply_policy(preset="plain", gpu_aliases={"big": ["A100"]})
+    await pool.turn()
+    assert await pool.state(job) == "STARTING"
 
 
 async def test_a_waiting_job_may_evict_what_the_former_policy_spared(pool: PoolUnderTest) -> None:

@@ -25,6 +25,7 @@ from makeway_admission.answers import PROBLEMS, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Viewer
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of
+from makeway_admission.facts import fact_row
 from makeway_admission.policy_in_force import KeptPolicy
 from makeway_admission.requests import parse_model, said
 
@@ -55,7 +56,7 @@ async def put_policy(
     pool: str,
     dry_run: Annotated[bool, Query(description="Change nothing; say what would change.")] = False,
 ) -> Response:
-    """Apply a policy to the pool. The order of the queue, and the values of runs and holds, follow within seconds."""
+    """Apply a policy to the pool. The order of the queue, and the values of runs and holds, follow at once."""
     require_all_teams(principal, "applying a policy")
     _require_pool(doors, pool)
     document = parse_model(PolicyFile, await read_document(request)).document()
@@ -67,7 +68,8 @@ async def put_policy(
     count, jobs = await _changed_jobs(doors, before.policy, wanted.policy)
     new = bool(changes) or wanted.document != before.document
     if new and not dry_run:
-        await doors.store.insert_policy(document, principal.name)
+        outbox_id, fact = await doors.store.insert_policy(document, principal.name)
+        doors.outbox.committed([fact_row(outbox_id, pool, fact)])
         await doors.policies.look()
         wanted = doors.policies.current
     view = _view(pool, wanted if new else before)

@@ -335,10 +335,12 @@ class Store:
         """Policies that were applied after number `known`, newest first."""
         return [dict(row) for row in await self._many("newest_policies", pool=self._pool, known=known)]
 
-    async def insert_policy(self, document: Mapping[str, Any], applied_by: str) -> None:
-        """Keeps a policy; it is the newest from here on."""
-        async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
-            await _QUERIES.insert_policy(connection, pool=self._pool, body=dict(document), applied_by=applied_by)
+    async def insert_policy(self, document: Mapping[str, Any], applied_by: str) -> tuple[int, str]:
+        """Keeps a policy, the newest from here on, and its fact in one transaction. Returns the outbox's row."""
+        row = await self._one("insert_policy", pool=self._pool, body=dict(document), applied_by=applied_by)
+        if row is None:
+            raise LookupError("an insert returned nothing")
+        return row["outbox_id"], row["fact"]
 
     async def live_jobs_by_class(self) -> dict[str, int]:
         """Jobs that have not ended, by class."""

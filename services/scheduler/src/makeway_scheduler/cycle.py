@@ -21,7 +21,7 @@ from makeway_policy.choices import Choice
 from makeway_policy.decide import decide
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.postgres.transient import is_transient
-from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeFact
+from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeFact, PolicyApplied
 from makeway_schemas.states import JobState
 
 from makeway_scheduler import apply_nodes, job_moves, meters
@@ -33,7 +33,7 @@ from makeway_scheduler.inbox import Inbox
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.plans import PlanMaker
-from makeway_scheduler.policies import apply_policy
+from makeway_scheduler.policies import apply_policy, look_for_policy
 from makeway_scheduler.policy_values import synchronise
 from makeway_scheduler.store import Committed, Store
 from makeway_scheduler.writes import Writes, collect, renumber
@@ -89,6 +89,8 @@ class Cycle:
         """One batch of whatever waits, and of whatever time has made due."""
         taken = self._inbox.take()
         try:
+            if any(isinstance(fact, PolicyApplied) and fact.policy_id > self._ledger.policy_id for fact in taken):
+                await look_for_policy(self._ledger, self._store)
             await self._take_policy()
             facts = await self._complete(taken)
             silent = self._silent()

@@ -320,9 +320,16 @@ ORDER BY p.preemption_id DESC LIMIT :row_limit;
 SELECT policy_id, body, applied_by, applied_at FROM policies
 WHERE pool_id = :pool AND policy_id > :known ORDER BY policy_id DESC LIMIT 10;
 
--- name: insert_policy!
--- Keeps a policy.
-INSERT INTO policies (pool_id, body, applied_by) VALUES (:pool, :body::jsonb, :applied_by);
+-- name: insert_policy^
+-- Keeps a policy with its fact.
+WITH kept AS (
+    INSERT INTO policies (pool_id, body, applied_by) VALUES (:pool, :body::jsonb, :applied_by) RETURNING policy_id
+)
+INSERT INTO admission_outbox (pool_id, fact)
+SELECT :pool, jsonb_build_object(
+    'kind', 'policy_applied', 'id', 'admission/policy/' || kept.policy_id, 'policy_id', kept.policy_id
+) FROM kept
+RETURNING outbox_id, fact::text AS fact;
 
 -- name: live_jobs_by_class
 -- Jobs that have not ended, by class; those that no scheduler has taken up yet included.
