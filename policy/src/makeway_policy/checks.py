@@ -86,6 +86,8 @@ def _problems(policy: Policy) -> Iterator[str]:
         for name in ("grace_seconds", "minimum_run_seconds", "restart_seconds"):
             if not 0 <= getattr(rules, name) < float("inf"):
                 yield f"classes.{rules.name}.{name}: 0 or more"
+        if rules.grace_max_seconds is not None and rules.grace_seconds > rules.grace_max_seconds:
+            yield f"classes.{rules.name}.grace_seconds: longer than its grace_max, {rules.grace_max_seconds:g} s"
         if rules.sla_wait_seconds is not None and not rules.sla_wait_seconds > 0:
             yield f"classes.{rules.name}.sla_wait_seconds: more than 0, or none"
     for lower, higher in pairwise(ordered):

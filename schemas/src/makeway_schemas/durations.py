@@ -2,14 +2,16 @@
 
 import math
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MIB: Final = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+DURATION_TEXT: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+SIZE_TEXT: Final = r"^[0-9]+(\.[0-9]+)?(MiB|GiB|TiB)$"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
 
 
@@ -57,5 +59,16 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
-Seconds = Annotated[float, BeforeValidator(parse_duration)]
-Mib = Annotated[int, BeforeValidator(parse_size_mib)]
+def duration_schema(**bounds: float) -> dict[str, Any]:
+    """The JSON Schema of a duration, as a number within bounds or as a text."""
+    return {"anyOf": [{"type": "number", **bounds}, {"type": "string", "pattern": DURATION_TEXT}]}
+
+
+# JSON Schemas name both forms, so that editors take either for right.
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration, json_schema_input_type=float | Annotated[str, Field(pattern=DURATION_TEXT)]),
+]
+Mib = Annotated[
+    int, BeforeValidator(parse_size_mib, json_schema_input_type=int | Annotated[str, Field(pattern=SIZE_TEXT)])
+]

@@ -7,9 +7,9 @@ hold for every policy are checked here; whether the values fit together is check
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, WithJsonSchema
 
-from makeway_schemas.durations import Seconds
+from makeway_schemas.durations import Seconds, duration_schema
 from makeway_schemas.job_spec import CLASS_NAME_PATTERN, DURATION_MAX_SECONDS, PRIORITY_MAX, PreemptionMode, SpecModel
 
 CLASSES_MAX_ITEMS: Final = 64
@@ -20,8 +20,16 @@ _Whole = Annotated[int, Field(strict=True)]
 _Number = Annotated[float, Field(strict=True)]
 _Switch = Annotated[bool, Field(strict=True)]
 _Value = Annotated[_Whole, Field(ge=0, le=PRIORITY_MAX)]
-_Duration = Annotated[Seconds, Field(ge=0, le=DURATION_MAX_SECONDS)]
-_PositiveDuration = Annotated[Seconds, Field(gt=0, le=DURATION_MAX_SECONDS)]
+_Duration = Annotated[
+    Seconds,
+    Field(ge=0, le=DURATION_MAX_SECONDS),
+    WithJsonSchema(duration_schema(minimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
+]
+_PositiveDuration = Annotated[
+    Seconds,
+    Field(gt=0, le=DURATION_MAX_SECONDS),
+    WithJsonSchema(duration_schema(exclusiveMinimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
+]
 _ClassName = Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)]
 _CardName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 

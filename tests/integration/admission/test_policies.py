@@ -27,7 +27,7 @@ async def test_without_one_applied_the_default_is_in_force(lone_admission: Admis
 
 
 async def test_an_applied_policy_judges_submits_from_then_on(lone_admission: Admission) -> None:
-    batch = {"value": 130, "own_value_min": 100, "own_value_max": 150, "grace_max": 60, "alias": "B"}
+    batch = {"value": 130, "own_value_min": 100, "own_value_max": 150, "grace": 5, "grace_max": 60, "alias": "B"}
     document = {"classes": {"batch": batch, "low": {"value": 40, "own_value_max": 80}}, "default_class": "batch"}
     answer = await put(lone_admission, document)
     assert (answer.status_code, answer.json()["applied"]) == (200, True), answer.text

@@ -91,6 +91,7 @@ def test_a_preset_is_a_policy_by_its_name(name: str) -> None:
         ),
         ("classes:\n  low: {alias: P1}\n", "policy.yaml:2:9: classes.low.alias: P1 means class high already"),
         ("classes:\n  low: {value: 290}\n", "policy.yaml:2:9: classes.low.value: 290 is outside its own values"),
+        ("classes:\n  low: {grace: 11m}\n", "policy.yaml:2:9: classes.low.grace: longer than its grace_max, 600 s"),
         ("- delta\n", "policy.yaml:1:1: a policy file is a mapping of fields"),
         ("", "policy.yaml:1:1: a policy file is a mapping of fields"),
     ],

@@ -40,6 +40,8 @@ def show(
         return
     if view.policy_id is not None:
         print_out(f"# policy {view.policy_id} of pool {view.pool}, by {view.applied_by}, {local_time(view.applied_at)}")
+    elif preset is None:
+        print_out(f"# pool {view.pool} has what it began with; nothing was applied")
     whole = _with_effective(view) if effective else {"preset": PRESETS["default"].name} | view.document
     for line in policy_lines(whole, where if effective else None):
         print_out(line)
