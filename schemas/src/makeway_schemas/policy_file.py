@@ -31,7 +31,7 @@ _PositiveDuration = Annotated[
     WithJsonSchema(duration_schema(exclusiveMinimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
 ]
 _ClassName = Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)]
-_CardName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+_CardName = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,64}$")]
 
 
 class Preset(StrEnum):
