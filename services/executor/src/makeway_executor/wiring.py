@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,7 +61,7 @@ class Parts:
 
 def wire(settings: ExecutorSettings, outside: Outside) -> Parts:
     """Makes all parts. Raises OSError where the state folder cannot be used."""
-    teller = Teller(node_id=settings.node_name, session=secrets.token_hex(8), boot_id=clock.boot_id())
+    teller = Teller(node_id=settings.node_name, session=clock.new_session(), boot_id=clock.boot_id())
     cards = SimulatedCards(settings.state_dir) if outside.devices.simulated else RealCards()
     events = RunEvents(teller, outside.outlet, cards)
     options = WatchOptions(
