@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import psutil
 import time
 
+import psutil
 from makeway_policy.presets import PRESETS
 from makeway_simulator.engine import Engine, Setting
 from makeway_simulator.outcome import summarise
