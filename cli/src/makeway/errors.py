@@ -70,6 +70,10 @@ class StillRunning(MakewayError):
         super().__init__(f"job {job_id} has not ended in {waited_seconds:.0f} s; it goes on")
 
 
+class ReplayRefused(MakewayError):
+    """A trace, a policy or a value that cannot be replayed; nothing was run."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpecProblem:
     """One thing wrong with a job or a policy; ``line`` and ``column`` count from 1 and are 0 where there is no file."""

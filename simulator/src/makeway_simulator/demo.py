@@ -142,7 +142,7 @@ def runs(choice: Choice) -> Iterator[DemoRun]:
     """The runs that the page carries: every mode with the chosen values and what they are best seen against."""
     graces = _with(choice.grace_seconds, 0.0, 30.0)
     intervals = _with(choice.interval_seconds, None, 60.0, 120.0)
-    deltas = _with(choice.delta, 10, 400)
+    deltas = _with(choice.delta, 10, 500)
     waits = _with(choice.sla_wait_seconds, None, 60.0)
     modes = (Mode.OFF, Mode.CANCEL, Mode.REQUEUE, Mode.CHECKPOINT)
     for mode, grace, interval, delta, wait in product(modes, graces, intervals, deltas, waits):

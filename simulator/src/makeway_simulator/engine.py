@@ -103,6 +103,7 @@ class Engine:
             self._turn()
             if progress is not None:
                 progress(len(self._record.outcomes))
+        self._record.running = tuple(live.job_id for live in self._live.values())
         self._record.unfinished = len(self._books)
         self._record.refused = sum(1 for job in self._state.jobs.values() if job.unsatisfiable)
         return self._record
@@ -126,7 +127,7 @@ class Engine:
         self._note_saves()
         for _ in range(_MOST_ROUNDS):
             decisions = decide(self._state, self._policy, self._now)
-            self._wake = decisions.next_wake
+            self._wake = None if decisions.next_wake == math.inf else decisions.next_wake
             changed = [self._enact(choice) for choice in decisions.choices]
             if not (self._end_due() or any(changed)):
                 break

@@ -50,7 +50,10 @@ class Moment:
 
 @dataclass(kw_only=True, slots=True)
 class Record:
-    """Everything that a report is drawn from. `unfinished` jobs never came to an end; `refused` of them never can."""
+    """Everything that a report is drawn from.
+
+    `unfinished` jobs never came to an end; `refused` of them never can, and those in `running` ran when it was stopped.
+    """
 
     cluster: Cluster
     outcomes: list[JobOutcome] = field(default_factory=list)
@@ -58,5 +61,6 @@ class Record:
     preemptions: list[Preemption] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     ended: Counter[EndKind] = field(default_factory=Counter)
+    running: tuple[str, ...] = ()
     unfinished: int = 0
     refused: int = 0

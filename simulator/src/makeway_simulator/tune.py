@@ -112,7 +112,8 @@ def parse_fixed(texts: Sequence[str]) -> dict[str, float]:
     for text in texts:
         name, _, value = text.partition("=")
         try:
-            found[name] = float(value)
+            whole = name in SEARCHED and SEARCHED[name].whole
+            found[name] = int(value) if whole else float(value)
         except ValueError as error:
             raise BadValue("the fixed value", text, "name=number, such as delta=10") from error
     return found

@@ -7,6 +7,7 @@ from makeway.errors import (
     NoContact,
     NoScheduler,
     Refused,
+    ReplayRefused,
     SpecInvalid,
     StillRunning,
 )
@@ -16,6 +17,7 @@ from makeway.output import say
 _CODES: dict[type[MakewayError], ExitCode] = {
     Refused: ExitCode.REFUSED,
     SpecInvalid: ExitCode.REFUSED,
+    ReplayRefused: ExitCode.REFUSED,
     NoContact: ExitCode.NO_CONTACT,
     BadAnswer: ExitCode.NO_CONTACT,
     NoCluster: ExitCode.NO_CONTACT,

@@ -16,7 +16,7 @@ from makeway_simulator.rivals.loop import Cost
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from makeway.errors import MakewayError
+from makeway.errors import ReplayRefused
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
 
@@ -33,10 +33,6 @@ Restore = Annotated[float, typer.Option("--restore-seconds", min=0, help="What a
 Grace = Annotated[float | None, typer.Option("--grace", min=0, help="Every job's grace; without it, its class's.")]
 Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's preemption mode; else its class's.")]
 Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
-
-
-class ReplayRefused(MakewayError):
-    """The trace, the policy or a value cannot be used."""
 
 
 @app.command("replay")

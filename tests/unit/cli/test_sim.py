@@ -1,0 +1,103 @@
+"""The study verbs on the command line: one JSON object on stdout, refusals as sentences, pages where asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from makeway.exit_codes import ExitCode
+from makeway.main import app
+from makeway.policy_file import load_policy
+from typer.testing import CliRunner, Result
+
+MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n0,8,0,100,bert,1000\n1,1,5000,10,dqn,1000\n"
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text(MURI)
+    return path
+
+
+@pytest.mark.parametrize("policy", ["srtf", "srsf", "tiresias-l", "makeway", "plain", "fifo", "round-robin"])
+@pytest.mark.parametrize("cost", ["peer", "resume"])
+def test_a_replay_prints_one_object_with_its_figures(trace: Path, policy: str, cost: str) -> None:
+    result = called("replay", trace, "--format", "muri", "--policy", policy, "--cost", cost, "--output", "json")
+    assert result.exit_code == 0
+    figures = json.loads(result.stdout)
+    assert {"average_jct_seconds", "p99_jct_seconds", "makespan_seconds", "preemptions", "gpu_utilisation"} <= set(
+        figures
+    )
+    assert figures["jobs"] == 2
+
+
+def test_a_policy_file_is_a_policy_too(trace: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("preset: plain\ndelta: 3\n")
+    both = called("replay", trace, "--format", "muri", "--policy", policy, "--policy", "srtf", "--output", "json")
+    assert [each["policy"] for each in json.loads(both.stdout)["replays"]] == [str(policy), "srtf"]
+
+
+def test_a_broken_line_is_refused_by_place_or_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(MURI + "2,none,0,1,a,1\n")
+    refused = called("replay", path, "--format", "muri")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert f"{path}:4:3: num_gpu: 'none' is not a whole number" in refused.stderr
+    skipped = called("replay", path, "--format", "muri", "--skip-broken", "--output", "json")
+    assert json.loads(skipped.stdout)["skipped_lines"] == 1
+
+
+def test_an_unknown_policy_or_cluster_is_refused(trace: Path) -> None:
+    assert called("replay", trace, "--format", "muri", "--policy", "magic").exit_code == ExitCode.REFUSED
+    bad = called("replay", trace, "--format", "muri", "--nodes", "8by8")
+    assert bad.exit_code == ExitCode.REFUSED
+    assert "such as 8x8" in bad.stderr
+
+
+def test_a_report_is_written_where_asked(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert called("replay", trace, "--format", "muri", "--report", page).exit_code == 0
+    assert "<svg" in page.read_text()
+
+
+def test_openb_prints_allocated_percent_by_load(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,8000,100,10,T4\n")
+    (tmp_path / "openb_pod_list_tiny.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np1,1,1,1,1000\n")
+    orders = tmp_path / "mine.jsonl"
+    orders.write_text(json.dumps({"workload": "openb_pod_list_tiny", "seed": 1, "order": [0] * 13}) + "\n")
+    result = called(
+        "replay", tmp_path, "--format", "openb", "--workload", "tiny", "--policy", "frag", "--orders", orders,
+        "--output", "json",
+    )  # fmt: skip
+    shares = json.loads(result.stdout)["allocated_percent"]
+    assert shares["80"] == {"mean": 80.0, "sd": 0.0}
+    assert shares["130"]["mean"] == 100.0
+
+
+def test_compare_sets_two_policies_side_by_side() -> None:
+    result = called("sim", "compare", "plain", "fifo", "--jobs", "30", "--nodes", "1x4", "--output", "json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["figures"]["jobs"] == {"a": 30.0, "b": 30.0, "change_percent": 0.0}
+
+
+def test_the_demo_is_a_table() -> None:
+    result = called("sim", "demo")
+    assert result.exit_code == 0
+    assert "CHECKPOINT, graceful" in result.stdout
+
+
+def test_tune_writes_a_policy_file_that_loads(tmp_path: Path) -> None:
+    path = tmp_path / "tuned.yaml"
+    result = called(
+        "sim", "tune", "--jobs", "12", "--nodes", "1x4", "--trials", "2", "--fix", "delta=4", "--write", path,
+        "--output", "json",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["tried"] == 3
+    assert load_policy(str(path)).policy.delta == yaml.safe_load(path.read_text())["delta"] == 4

@@ -1,0 +1,75 @@
+"""The rivals decide as their authors do, on clusters small enough to follow by hand."""
+
+import pytest
+from makeway_simulator.outcome import JobOutcome, quantile, summarise
+from makeway_simulator.rivals.attained import LeastAttained
+from makeway_simulator.rivals.loop import Cost, placeable, run
+from makeway_simulator.rivals.shortest import srsf, srtf
+from makeway_simulator.trace import Cluster, TraceJob
+
+PAIR = Cluster(nodes=1, gpus_per_node=2)
+
+
+def job(job_id: str, at: float, work: float, gpus: int = 1, startup: float = 0.0) -> TraceJob:
+    return TraceJob(job_id=job_id, submitted_at=at, gpus=gpus, work_seconds=work, startup_seconds=startup)
+
+
+def ends(outcomes: list[JobOutcome]) -> dict[str, float]:
+    return {each.job_id: each.finished_at for each in outcomes}
+
+
+def test_srtf_pushes_the_longer_job_aside() -> None:
+    outcomes = run([job("long", 0, 100, 2), job("short", 10, 5, 2)], srtf(PAIR), Cost.PEER)
+    assert ends(outcomes) == {"short": 15, "long": 105}
+    assert {each.job_id: each.preemptions for each in outcomes} == {"short": 0, "long": 1}
+
+
+def test_srsf_weighs_remaining_time_by_gpus() -> None:
+    jobs = [job("wide", 0, 10, 2), job("narrow", 0, 15, 1)]
+    assert ends(run(jobs, srtf(PAIR), Cost.PEER)) == {"wide": 10, "narrow": 25}
+    assert ends(run(jobs, srsf(PAIR), Cost.PEER)) == {"narrow": 15, "wide": 25}
+
+
+def test_what_does_not_fit_is_skipped_and_more_than_a_node_takes_idle_nodes() -> None:
+    cluster = Cluster(nodes=2, gpus_per_node=2)
+    jobs = [job("small", 0, 5, 1), job("wide", 0, 6, 4), job("other", 0, 7, 2)]
+    assert ends(run(jobs, srtf(cluster), Cost.PEER)) == {"small": 5, "other": 7, "wide": 13}
+
+
+def test_the_peer_charges_each_event_and_resume_only_starts() -> None:
+    jobs = [job("a", 0, 20, 1, startup=2), job("b", 10, 1, 1)]
+    assert ends(run(jobs, srtf(PAIR), Cost.PEER))["a"] == 20 + 2 + 1
+    assert ends(run(jobs, srtf(PAIR), Cost.RESUME))["a"] == 22
+
+
+def test_a_job_that_moves_to_another_node_pays_like_one_that_resumes() -> None:
+    cluster = Cluster(nodes=2, gpus_per_node=1)
+    jobs = [job("first", 0, 10, 1, startup=1), job("second", 0, 100, 1, startup=1)]
+    second = next(each for each in run(jobs, srtf(cluster), Cost.RESUME) if each.job_id == "second")
+    assert second.lost_gpu_seconds == 2
+
+
+def test_least_attained_demotes_at_its_thresholds() -> None:
+    one = Cluster(nodes=1, gpus_per_node=1)
+    outcomes = run([job("old", 0, 10_000), job("new", 3_000, 100)], LeastAttained(one), Cost.PEER)
+    assert ends(outcomes)["new"] == 3_250 + 100
+
+
+def test_a_demotion_that_rounding_puts_at_now_still_moves_the_clock() -> None:
+    jobs = [job(f"j{number}", 0.1 * number, 5_000.3, 3, startup=7) for number in range(5)]
+    assert len(run(jobs, LeastAttained(Cluster(nodes=1, gpus_per_node=4)), Cost.PEER)) == 5
+
+
+def test_jobs_that_could_never_fit_are_told_apart() -> None:
+    fitting, refused = placeable([job("fits", 0, 1, 2), job("huge", 0, 1, 4)], PAIR)
+    assert ([each.job_id for each in fitting], refused) == (["fits"], 1)
+
+
+def test_figures_count_as_the_published_tables_do() -> None:
+    outcomes = run([job(f"j{number}", 0, 1 + number, 2) for number in range(4)], srtf(PAIR), Cost.PEER)
+    figures = summarise(outcomes, PAIR.gpus, refused=0)
+    assert figures.average_jct_seconds == pytest.approx((1 + 3 + 6 + 10) / 4)
+    assert figures.makespan_seconds == 10
+    assert figures.gpu_utilisation == 1
+    assert quantile([3.0, 1.0, 2.0], 0.99) == 3
+    assert summarise([], 8, refused=2).refused == 2

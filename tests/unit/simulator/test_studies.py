@@ -1,0 +1,140 @@
+"""Compare, tune and demo: what they search, what they show, and that the page cannot be broken by a name."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from makeway_policy.document import from_document
+from makeway_policy.model import Mode
+from makeway_policy.presets import DEFAULT, FIFO, PLAIN
+from makeway_simulator import demo
+from makeway_simulator.comparison import Comparison, compare_policies
+from makeway_simulator.demo_page import demo_page, told
+from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.errors import BadValue, UnknownChoice
+from makeway_simulator.objective import Terms, Weights
+from makeway_simulator.physics import Physics
+from makeway_simulator.report import replays_page, script_data, thinned
+from makeway_simulator.trace import Cluster, TraceJob
+from makeway_simulator.tune import Search, document_with, parse_fixed, tune
+from makeway_simulator.workload import Mix, make
+
+CLUSTER = Cluster(nodes=1, gpus_per_node=4)
+
+
+def test_the_strategies_rank_as_expected() -> None:
+    rows = {row.strategy: row for row in demo.table(demo.Choice())}
+    assert rows["no preemption"].mean_wait_seconds > 100 > rows["CHECKPOINT, graceful"].longest_wait_seconds
+    assert rows["CHECKPOINT, graceful"].lost_gpu_seconds < rows["CHECKPOINT, grace 0"].lost_gpu_seconds
+    assert rows["CHECKPOINT, grace 0"].lost_gpu_seconds < rows["REQUEUE, grace 0"].lost_gpu_seconds
+    assert rows["CANCEL, grace 0"].cancelled > 0 == rows["REQUEUE, grace 0"].cancelled
+
+
+def test_a_delta_beyond_the_distance_of_classes_evicts_less() -> None:
+    near, far = (demo.row("", demo.run_one(demo.Choice(delta=delta)).record) for delta in (10, 900))
+    assert far.preemptions < near.preemptions
+
+
+def test_what_happens_is_told_in_order() -> None:
+    events = told(demo.run_one(demo.Choice()).record)
+    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
+    kinds = {event["kind"] for event in events}
+    assert {"arrival", "eviction", "checkpoint", "resume", "finish"} <= kinds
+
+
+def test_the_demo_page_is_whole_and_reaches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makeway_simulator.demo_page.runs", lambda choice: [demo.run_one(choice)])
+    text = demo_page(demo.Choice())
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|fetch\(|XMLHttpRequest""", text)
+    data = re.search(r"const DATA=(\{.*?\});\s*//", text, re.DOTALL)
+    assert data is not None
+    assert json.loads(data[1])["runs"][0]["mode"] == Mode.CHECKPOINT.value
+
+
+class Elements(HTMLParser):
+    """The names of all elements of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+
+def test_a_hostile_name_stays_text_in_a_report() -> None:
+    bad = '"><img src=x onerror=alert(1)>'
+    job = TraceJob(job_id=bad, submitted_at=0, gpus=1, work_seconds=5, class_name="normal")
+    record = Engine([job], Setting(cluster=CLUSTER, policy=PLAIN)).run()
+    page = replays_page([(bad, {"policy": bad, "waits": {}}, record)])
+    elements = Elements()
+    elements.feed(page)
+    assert "img" not in elements.seen
+    assert {"svg", "rect", "table"} <= elements.seen
+    assert "</script" not in script_data(["</script><script>"])
+
+
+def test_long_lists_are_thinned_evenly_and_keep_their_ends() -> None:
+    assert thinned(range(1000), 4) == [0, 333, 666, 999]
+    assert thinned([1, 2], 4) == [1, 2]
+
+
+def test_policies_are_compared_on_the_same_workload() -> None:
+    trace = make(Mix(jobs=60, load=1.2, median_seconds=100), CLUSTER)
+    policies = (("default", DEFAULT), ("srtf", None))
+    found = {
+        each.name: each
+        for each in compare_policies(Comparison(trace=trace, cluster=CLUSTER, physics=Physics(), policies=policies))
+    }
+    assert found["jobs"].first == found["jobs"].second == 60
+    assert found["average_jct_seconds"].second < found["average_jct_seconds"].first
+    assert "p95_wait_seconds.urgent" in found
+
+
+def test_a_made_up_workload_is_the_same_every_time_and_asks_for_its_load() -> None:
+    mix = Mix(jobs=2000, load=0.5)
+    trace = make(mix, CLUSTER)
+    assert trace == make(mix, CLUSTER)
+    asked = sum(job.gpus * job.work_seconds for job in trace.jobs)
+    assert asked / (trace.jobs[-1].submitted_at * CLUSTER.gpus) == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_objective_weighs_terms_and_the_front_keeps_what_is_not_beaten() -> None:
+    good, worse, other = (
+        Terms(utilisation=0.8, wait=0.5, preemptions=0.1),
+        Terms(utilisation=0.8, wait=0.6, preemptions=0.1),
+        Terms(utilisation=0.7, wait=0.1, preemptions=0.1),
+    )
+    assert good.weighed(Weights(alpha=1, beta=0.5, gamma=1)) == pytest.approx(0.8 - 0.25 - 0.1)
+    assert good.beats(worse)
+    assert not good.beats(other)
+    assert not good.beats(good)
+
+
+def test_tuning_honours_fixed_values_and_is_never_worse_than_the_start() -> None:
+    trace = make(Mix(jobs=25, load=1.0, median_seconds=100), CLUSTER)
+    search = Search(
+        trace=trace, cluster=CLUSTER, document={"preset": "default"}, physics=Physics(), fixed={"delta": 7}, trials=3
+    )
+    found = tune(search)
+    assert found.front[0].objective >= found.start.objective
+    assert all(each.document["delta"] == 7 for each in found.front)
+    assert found == tune(search)
+    assert from_document(found.front[0].document).delta == 7
+
+
+def test_a_value_that_is_not_searched_cannot_be_fixed() -> None:
+    search = Search(trace=make(Mix(jobs=1), CLUSTER), cluster=CLUSTER, document={}, physics=Physics())
+    with pytest.raises(UnknownChoice, match="there is delta"):
+        tune(replace(search, fixed={"colour": 1.0}))
+    with pytest.raises(BadValue, match="name=number"):
+        parse_fixed(["delta"])
+
+
+def test_searched_paths_set_values_of_a_policy_file() -> None:
+    document = document_with({"preset": "default"}, {"delta": 5, "classes.low.sla_wait": 60.0, "victim_weights.v": 2.0})
+    policy = from_document(document)
+    assert (policy.delta, policy.classes["low"].sla_wait_seconds, policy.victims.value) == (5, 60, "weighted")
+    assert FIFO.delta != 5
