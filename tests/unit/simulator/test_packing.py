@@ -41,7 +41,13 @@ def test_shares_take_the_tightest_gpu_that_suffices() -> None:
     assert tightest_cards(np.array([1000, 400, 1000]), pod(gpus=2)) == [0, 2]
 
 
-def test_ties_go_to_the_smallest_name() -> None:
+def test_the_list_of_nodes_is_that_of_sixteen_workers_with_chunks() -> None:
+    listed = Fleet([node(f"n{at:03}") for at in range(100)]).listed
+    # Chunks of 7: the first nodes of the chunks come first, then the second ones.
+    assert [int(np.flatnonzero(listed == at)[0]) for at in (0, 1, 14, 15)] == [0, 7, 98, 1]
+
+
+def test_first_fit_takes_the_smallest_name() -> None:
     fleet = Fleet(NODES)
     assert Packer(fleet, FirstFit()).place(pod())
     assert fleet.names[int(fleet.free.sum(axis=1).argmin())] == "a"

@@ -126,7 +126,7 @@ class Fragmentation:
 
     def _amount(self, nodes: Ints, cpu: Ints, total: Ints, served: Shorts, used: Shorts) -> Floats:
         able = (cpu[:, None] >= self._cpu) & (served >= self._count) & self._admits[self._fleet.model[nodes]]
-        amount: Floats = total * self._weight - (able * used * self._using).sum(axis=1)
+        amount: Floats = total * self._weight - (able * used) @ self._using
         return amount
 
 
@@ -153,5 +153,5 @@ class FilledFragmentation(Fragmentation):
         by_gpu = np.where(self._count > 1, served // np.maximum(1, self._count) * self._per_job, used)
         by_cpu = np.maximum(cpu, 0)[:, None] // self._cpu_per_job * self._per_job
         admits = self._admits[self._fleet.model[nodes]]
-        full: Floats = total * self._weight - (admits * np.minimum(by_gpu, by_cpu) * self._using).sum(axis=1)
+        full: Floats = total * self._weight - (admits * np.minimum(by_gpu, by_cpu)) @ self._using
         return (single + full) / 2

@@ -1,5 +1,6 @@
 """The nodes of a packing replay as arrays, and the pods that are put on them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +10,8 @@ import numpy.typing as npt
 
 MILLI: Final = 1000
 """Thousandths of a GPU in a GPU."""
+
+_WORKERS: Final = 16
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -57,7 +60,8 @@ class Fleet:
 
     `cpu`, `memory` and `total` (milli-GPU left) have one entry a node, `free` (milli-GPU left) one row a node and one
     column a GPU; columns that a node does not have hold 0. `model` indexes `models`. `shares` counts the pods on each
-    node that share a GPU, `whole` those of n whole GPUs in column n.
+    node that share a GPU, `whole` those of n whole GPUs in column n. `listed` is each node's place in the list that
+    kube-scheduler's filter makes.
     """
 
     def __init__(self, nodes: Sequence[NodeSpec]) -> None:
@@ -74,6 +78,7 @@ class Fleet:
         self.shares: Ints = np.zeros(len(ordered), dtype=np.int64)
         self.whole: Ints = np.zeros((len(ordered), widest + 1), dtype=np.int64)
         self.capacity_milli = int(self.total.sum())
+        self.listed: Ints = _listed(len(ordered))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,6 +106,15 @@ class Fleet:
             self.shares[node] += 1
         elif shape.gpus:
             self.whole[node, shape.gpus] += 1
+
+
+def _listed(nodes: int) -> Ints:
+    """kube-scheduler's 16 filter workers take chunks of sqrt(n) nodes, side by side, and list what fits as they go."""
+    chunk = max(1, min(math.isqrt(nodes), nodes // _WORKERS + 1))
+    order = sorted(range(nodes), key=lambda at: (at // chunk // _WORKERS, at % chunk, at // chunk % _WORKERS))
+    places: Ints = np.empty(nodes, dtype=np.int64)
+    places[order] = np.arange(nodes)
+    return places
 
 
 def tightest_cards(free: Ints, shape: PodShape) -> list[int]:

@@ -38,6 +38,10 @@ class ProductFrag(Scored):
         self._fragmentation = FilledFragmentation(self._fleet, typical(self._window, coverage=1.0))
         return True
 
+    def choose(self, fleet: Fleet, scores: Floats, fitting: Ints) -> int:
+        """The best score, then the smallest name."""
+        return int(fitting[np.argmax(scores[fitting])])
+
     def scores(self, fleet: Fleet, nodes: Ints, shape: PodShape) -> Floats:
         """Steps of fragmentation saved, then fullness."""
         options = self._fragmentation.options(nodes, shape)

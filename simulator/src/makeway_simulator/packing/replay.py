@@ -59,7 +59,7 @@ class Packer:
         fitting = np.flatnonzero(scores > -np.inf)
         if len(fitting) == 0:
             return False
-        node = self._placement.choose(scores, fitting)
+        node = self._placement.choose(self._fleet, scores, fitting)
         self._fleet.put(node, shape, self._placement.cards(self._fleet, node, shape))
         self._placement.placed(node)
         self._changed.append(node)
