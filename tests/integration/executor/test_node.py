@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,26 @@ async def test_what_cannot_start_fails_by_name(node: NodeRun, launch: Launch, sa
     assert says in fact.end.message
     assert fact.empty_gpus == (GPUS[0],)
     assert node.facts.kinds(1) == ["run_exited"]
+
+
+async def test_a_job_that_takes_the_folder_of_sockets_away_hurts_no_later_job(node: NodeRun) -> None:
+    node.plan(planned(1, shell('rm -rf "$(dirname "$MAKEWAY_CONTROL")"; exit 3')))
+    assert (await node.facts.wait(1, "run_exited")).end.exit_code == 3
+    node.plan(planned(2, shell('test -S "$MAKEWAY_CONTROL"')))
+    end = (await node.facts.wait(2, "run_exited")).end
+    assert (end.outcome, end.exit_code) == ("exited", 0)
+
+
+async def test_a_run_that_its_node_cannot_start_is_lost_and_not_failed(node: NodeRun) -> None:
+    shutil.rmtree(node.sockets)
+    node.sockets.write_text("a file stands where the sockets have to go")
+    node.plan(planned(1))
+    fact = await node.facts.wait(1, "run_exited")
+    assert (fact.end.outcome, fact.end.exit_code) == ("lost", None)
+    assert str(node.sockets) in fact.end.message
+    assert fact.empty_gpus == (GPUS[0],)
+    node.sockets.unlink()
+    node.sockets.mkdir()
 
 
 async def test_stop_gives_notice_and_the_end_says_so(node: NodeRun) -> None:

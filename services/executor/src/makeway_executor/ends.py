@@ -58,8 +58,13 @@ def never_started(cause: StopCause | None, message: str = "") -> RunEnd:
 
 
 def start_failed(message: str) -> RunEnd:
-    """A run whose shim could not be started or told what to do."""
+    """A run that asks for what nobody could start."""
     return RunEnd(outcome="start_failed", message=message[:_TEXT_MAX])
+
+
+def start_lost(message: str) -> RunEnd:
+    """A run that this node could not start: it goes back into the queue without counting against its job."""
+    return RunEnd(outcome="lost", message=message[:_TEXT_MAX])
 
 
 def lost(message: str, journal: Journal, log_bytes: int) -> RunEnd:

@@ -45,6 +45,7 @@ def prepare(planned: PlannedRun, folder: RunFolder, folders: NodeFolders, *, key
     if planned.launch is None:
         raise InvalidIntent("the plan names neither command nor script")
     control_path = _control_path(folders.sockets, planned.run_id)
+    folders.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)  # a job, or who tidies /tmp, may have taken it away
     checkpoints = folders.checkpoints / planned.job_id
     if planned.checkpoint:
         checkpoints.mkdir(parents=True, exist_ok=True)

@@ -235,7 +235,9 @@ class Node:
             run.shim_pid, connection = self._parts.spawner.spawn(run.folder, spawning, intent.control_path)
         except (InvalidIntent, SpawnFailed, OSError) as error:
             _LOG.warning("a run could not be started", run_id=planned.run_id, error=str(error))
-            self._end_unstarted(run, ends.start_failed(str(error)), lock=lock if lock >= 0 else None)
+            # What is wrong with the job ends it; what is wrong with this node is not its fault.
+            failed = ends.start_failed if isinstance(error, InvalidIntent) else ends.start_lost
+            self._end_unstarted(run, failed(str(error)), lock=lock if lock >= 0 else None)
             return
         self._events.attach(run, connection)
 
