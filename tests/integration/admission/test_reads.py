@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admission_harness import ADMIN, Admission
+from makeway_runtime.postgres.pool import lock_key
 
 
 async def _listed(admission: Admission, **filters: Any) -> list[str]:
@@ -191,7 +192,10 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     assert await lone_admission.get("/v1/gpus", node="n2") == []
     cluster = await lone_admission.get("/v1/cluster")
     assert (cluster["nodes_ready"], cluster["gpus"], cluster["gpus_leased"]) == (1, 4, 2)
-    assert (cluster["scheduler"], cluster["epoch"], cluster["jobs"]) == ("me", 7, {"RUNNING": 1})
+    assert (cluster["scheduler"], cluster["epoch"], cluster["jobs"]) == ("", 7, {"RUNNING": 1})
+    # The owner is shown for as long as its session holds the pool's lock.
+    await lone_admission.database.execute("SELECT pg_advisory_lock($1)", lock_key("pool/default"))
+    assert (await lone_admission.get("/v1/cluster"))["scheduler"] == "me"
     (figures,) = cluster["by_type"]
     assert (figures["vram_mib"], figures["vram_leased_mib"], figures["vram_used_mib"]) == (320000, 100000, 1000)
     assert (figures["utilisation_percent"], figures["unknown_readings"], figures["gpus_unusable"]) == (50.0, 3, 1)
