@@ -84,6 +84,7 @@ class Engine:
         self._charged_at = 0.0
         self._saves: list[tuple[float, str]] = []
         self._coming = 0
+        self._limited = any(job.time_limit_seconds is not None for job in jobs)
         self._wake: float | None = None
         self._now = 0.0
         self._busy = 0
@@ -112,7 +113,8 @@ class Engine:
         moments = [self._events[0][0]] if self._events else []
         if self._coming < len(self._jobs):
             moments.append(self._jobs[self._coming].submitted_at)
-        if self._wake is not None and (moments or self._books):
+        # With nobody waiting and no limits in time, a wake-up has nothing to decide.
+        if self._wake is not None and (len(self._books) > len(self._live) or (self._limited and self._books)):
             moments.append(self._wake)
         return max(self._now, min(moments)) if moments else None
 

@@ -1,19 +1,18 @@
 """makeway's own `frag` placement in array form.
 
 It knows no workload ahead: the demand is the shapes of the last 1,000 arrivals. The node is chosen whose fragmentation
-grows least; growths within a fiftieth of a GPU are equal, and of those the fullest node wins, then the smallest
-name. Inside the node a share takes the GPU with the least growth, then the tightest.
+grows least (`makeway_policy.fragmentation` says by which measure and in which steps); of equal ones the fullest node
+wins, then the smallest name. Inside a node a pod takes the tightest GPUs.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from makeway_policy.fragmentation import STEP_MILLI, WINDOW
 
 from makeway_simulator.packing.demand import FilledFragmentation, Options, typical
-from makeway_simulator.packing.fleet import MILLI, Fleet, Floats, Ints, PodShape, tightest_cards
+from makeway_simulator.packing.fleet import MILLI, Fleet, Floats, Ints, PodShape
 from makeway_simulator.packing.rivals import Scored
 
 _RENEWED_EVERY: Final = 250
@@ -43,22 +42,23 @@ class ProductFrag(Scored):
         return int(fitting[np.argmax(scores[fitting])])
 
     def scores(self, fleet: Fleet, nodes: Ints, shape: PodShape) -> Floats:
-        """Steps of fragmentation saved, then fullness."""
-        options = self._fragmentation.options(nodes, shape)
-        best = np.full(len(fleet), -np.inf)
-        np.maximum.at(best, options.nodes, -_steps(options))
+        """Steps of fragmentation saved on the tightest GPUs, then fullness."""
+        steps: Floats = -_steps(self._tightest(fleet, self._fragmentation.options(nodes, shape)))
         fullness: Floats = 1.0 - fleet.total[nodes] / (MILLI * (fleet.free.shape[1] + 1))
-        return best[nodes] + fullness
+        return steps + fullness
 
-    def cards(self, fleet: Fleet, node: int, shape: PodShape) -> Sequence[int]:
-        """The GPU with the least growth, then the tightest."""
-        if not shape.shares:
-            return tightest_cards(fleet.free[node], shape)
-        options = self._fragmentation.options(np.array([node]), shape)
-        steps = _steps(options)
-        choices = range(len(options.cards))
-        best = min(choices, key=lambda at: (steps[at], fleet.free[node, options.cards[at]], options.cards[at]))
-        return [int(options.cards[best])]
+    def _tightest(self, fleet: Fleet, options: Options) -> Options:
+        """The one option of each node on its tightest GPU; options come by node."""
+        left = fleet.free[options.nodes, options.cards]
+        order = np.lexsort((options.cards, left, options.nodes))
+        nodes = options.nodes[order]
+        first = order[np.concatenate(([True], nodes[1:] != nodes[:-1]))]
+        return Options(
+            nodes=options.nodes[first],
+            cards=options.cards[first],
+            before=options.before[first],
+            after=options.after[first],
+        )
 
     def placed(self, node: int) -> None:
         """The node's sums are taken anew."""
