@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from makeway_policy import capacity, overdue, placement, priority, quota
+from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
 from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
@@ -16,7 +17,7 @@ from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
 from makeway_policy.rooms import NodeRoom, grew, node_room, takes_placements
-from makeway_policy.rules import Order, Policy
+from makeway_policy.rules import Order, Policy, Strategy
 from makeway_policy.state import UNITS_PER_GPU, Changes, PoolState, is_leaving
 from makeway_policy.waking import Blocked, Key
 
@@ -52,6 +53,8 @@ class Index:
         self.reaches: dict[str, NodeReach] = {}
         self.blocked = Blocked()
         self.hosts = Hosts(state, policy, self.queue, self.reaches)
+        weighs = any(rules.placement is Strategy.FRAG for rules in policy.classes.values())
+        self.demand: Demand | None = Demand(policy) if weighs else None
         self._improved: dict[str, None] = {}
         self._reclaimers_moved = False
         self._limited: dict[tuple[object, ...], Bucket] = {}
@@ -240,6 +243,8 @@ class Index:
                     changes.nodes.add(node_id)
         for node_id in sorted(changes.nodes):
             self._refresh_node(node_id, now)
+        if self.demand is not None:
+            self.demand.submitted(self.state.jobs[job_id] for job_id in changes.jobs if job_id in self.state.jobs)
         for job_id in sorted(changes.jobs):
             self._refresh_job(job_id, now)
         for job_id in sorted(changes.undone):

@@ -7,10 +7,11 @@ Order of checks (the first that fails is the reason shown):
  4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from makeway_policy import placement, quota, reservation, victims
+from makeway_policy.demand import Demand
 from makeway_policy.index import Index
 from makeway_policy.model import Job, Member, Reason, Refusal, Shape
 from makeway_policy.priority import class_of
@@ -148,6 +149,8 @@ def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[
             found = placement.fit(_room(index, node_id, members), job, index.policy, strategy, later=False)
             if found is not None:
                 return found.member
+    if strategy is Strategy.FRAG and index.demand is not None:
+        return _least_growth(index, index.demand, job, used)
     fullest_first = strategy is not Strategy.SPREAD
     for node_id in index.nodes_with(job.shape, max(1, job.shape.gpus), fullest_first=fullest_first):
         if node_id in used:
@@ -156,6 +159,20 @@ def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[
         if found is not None:
             return found.member
     return None
+
+
+def _least_growth(index: Index, demand: Demand, job: Job, used: Collection[str]) -> Member | None:
+    """The node whose fragmentation grows least, then the fullest, then by id."""
+    best: tuple[int, Member] | None = None
+    for node_id in index.nodes_with(job.shape, max(1, job.shape.gpus), fullest_first=True):
+        room = index.room(node_id)
+        found = None if node_id in used else placement.fit(room, job, index.policy, Strategy.FRAG, later=False)
+        if found is None:
+            continue
+        growth = demand.growth(room, found.member)
+        if best is None or growth < best[0]:
+            best = (growth, found.member)
+    return None if best is None else best[1]
 
 
 def _room(index: Index, node_id: str, members: Sequence[Member]) -> NodeRoom:
