@@ -6,8 +6,9 @@ import time
 
 import psutil
 from makeway_policy.presets import PRESETS
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.outcome import summarise
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster
 from makeway_simulator.workload import Mix, make
 

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass
 
 from makeway_policy.rules import Policy
 
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.outcome import EndKind, JobOutcome, summarise, waits_by_class
 from makeway_simulator.physics import Physics
 from makeway_simulator.rivals import study as rivals_study
 from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
 
 

@@ -14,10 +14,11 @@ from makeway_policy.model import Mode
 from makeway_policy.presets import PLAIN
 from makeway_policy.rules import Policy
 
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.physics import Physics
 from makeway_simulator.record import Record
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, TraceJob
 
 Value = TypeVar("Value")

@@ -10,62 +10,24 @@ At each moment at which something happens:
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from makeway_policy import lifecycle
 from makeway_policy.choices import Choice, Expire, Grant, Preempt, Start, Stop, Victim, Withdraw
 from makeway_policy.decide import decide
-from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Run, Shape, StopCause, Team
-from makeway_policy.rules import Policy
+from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Run, StopCause
 from makeway_policy.state import PoolState
 
+from makeway_simulator.book import Book, Live
 from makeway_simulator.outcome import EndKind, JobOutcome
-from makeway_simulator.physics import Course, Leaving, Physics
+from makeway_simulator.physics import Course
 from makeway_simulator.record import Moment, Preemption, Record, Segment
 from makeway_simulator.rivals.loop import Cost
-from makeway_simulator.trace import Cluster, TraceJob
+from makeway_simulator.setting import Setting, shape_of
+from makeway_simulator.trace import TraceJob
 
 _VRAM_MIB = 81_920
 _MOST_ROUNDS = 10_000
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Live:
-    """A run that has started."""
-
-    run_id: str
-    job_id: str
-    number: int
-    started_at: float
-    gpus: tuple[str, ...]
-    course: Course
-    leaving: Leaving | None = None
-    kind: EndKind = EndKind.FINISHED
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class _Book:
-    """What the simulator knows of a job beyond the policy's state."""
-
-    job: TraceJob
-    mode: Mode
-    gpus: int
-    saved: float = 0.0
-    first_started_at: float | None = None
-    held: float = 0.0
-    preemptions: int = 0
-    live: _Live | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """What is simulated."""
-
-    cluster: Cluster
-    policy: Policy
-    physics: Physics = field(default_factory=Physics)
-    cost: Cost = Cost.RESUME
-    teams: tuple[Team, ...] = ()
 
 
 class Engine:
@@ -78,9 +40,9 @@ class Engine:
         # In virtual time no wake-up is ever missed: the policy's periodic safety net would only cost.
         self._policy = replace(setting.policy, recheck_seconds=math.inf)
         self._state = PoolState()
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, Book] = {}
         self._events: list[tuple[float, str]] = []
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
         self._charged_at = 0.0
         self._saves: list[tuple[float, str]] = []
         self._coming = 0
@@ -175,7 +137,7 @@ class Engine:
             time_limit_seconds=job.time_limit_seconds,
             restart_seconds=job.startup_seconds if job.startup_seconds is not None else physics.restore_seconds,
         )
-        self._books[job.job_id] = _Book(job=job, mode=mode, gpus=shape.gpus * shape.members)
+        self._books[job.job_id] = Book(job=job, mode=mode, gpus=shape.gpus * shape.members)
         self._state.put_job(asked)
 
     def _start(self, run: Run) -> None:
@@ -186,7 +148,7 @@ class Engine:
             book.first_started_at = self._now
         course = self._course(book, resumed=run.number > 1)
         gpus = tuple(lease.gpu_id for lease in run.leases)
-        live = _Live(
+        live = Live(
             run_id=run.run_id, job_id=run.job_id, number=run.number, started_at=self._now, gpus=gpus, course=course
         )
         book.live = self._live[run.run_id] = live
@@ -196,7 +158,7 @@ class Engine:
         if math.isfinite(save):
             heapq.heappush(self._saves, (save, run.run_id))
 
-    def _course(self, book: _Book, *, resumed: bool) -> Course:
+    def _course(self, book: Book, *, resumed: bool) -> Course:
         physics = self._setting.physics
         startup = book.job.startup_seconds
         if self._setting.cost is Cost.PEER:
@@ -236,7 +198,7 @@ class Engine:
         for follower in followers:
             self._start_if_live(follower)
 
-    def _close(self, book: _Book, kind: EndKind) -> None:
+    def _close(self, book: Book, kind: EndKind) -> None:
         job = book.job
         del self._books[job.job_id]
         self._state.remove_job(job.job_id)
@@ -257,7 +219,7 @@ class Engine:
             )
         )
 
-    def _segment(self, book: _Book, live: _Live) -> None:
+    def _segment(self, book: Book, live: Live) -> None:
         book.held += (self._now - live.started_at) * book.gpus
         self._record.segments.append(
             Segment(
@@ -381,13 +343,3 @@ _KINDS = {
     StopCause.TIME_LIMIT: EndKind.TIMED_OUT,
     StopCause.CANCELLED: EndKind.CANCELLED,
 }
-
-
-def shape_of(gpus: int, cluster: Cluster) -> Shape:
-    """One member up to a node's GPUs; more are the fewest equal members that fit nodes."""
-    if gpus <= cluster.gpus_per_node:
-        return Shape(gpus=gpus)
-    members = math.ceil(gpus / cluster.gpus_per_node)
-    while gpus % members:
-        members += 1
-    return Shape(gpus=gpus // members, members=members)

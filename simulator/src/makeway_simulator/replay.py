@@ -10,7 +10,7 @@ from typing import Any, Final
 from makeway_policy.rules import Policy
 
 from makeway_simulator import report
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.errors import UnknownChoice
 from makeway_simulator.outcome import EndKind, summarise, waits_by_class
 from makeway_simulator.packing import study as packing_study
@@ -25,6 +25,7 @@ from makeway_simulator.readers.table import Skipping
 from makeway_simulator.record import Record
 from makeway_simulator.rivals import study as rivals_study
 from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
 
 Progress = Callable[[int, int], None]

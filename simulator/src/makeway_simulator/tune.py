@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from makeway_policy.document import from_document
 
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.errors import BadValue, SimulatorError, UnknownChoice
 from makeway_simulator.objective import Terms, Weights, terms_of
 from makeway_simulator.physics import Physics
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
 
 

@@ -7,11 +7,12 @@ import pytest
 from makeway_policy.model import Mode, Team
 from makeway_policy.presets import DEFAULT, PLAIN
 from makeway_policy.rules import Order, Policy
-from makeway_simulator.engine import Engine, Setting, shape_of
+from makeway_simulator.engine import Engine
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.physics import Physics
 from makeway_simulator.record import Record
 from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.setting import Setting, shape_of
 from makeway_simulator.trace import Cluster, TraceJob
 
 ONE = Cluster(nodes=1, gpus_per_node=1)

@@ -12,11 +12,12 @@ from makeway_policy.presets import DEFAULT, FIFO, PLAIN
 from makeway_simulator import demo
 from makeway_simulator.comparison import Comparison, compare_policies
 from makeway_simulator.demo_page import demo_page, told
-from makeway_simulator.engine import Engine, Setting
+from makeway_simulator.engine import Engine
 from makeway_simulator.errors import BadValue, UnknownChoice
 from makeway_simulator.objective import Terms, Weights
 from makeway_simulator.physics import Physics
 from makeway_simulator.report import replays_page, script_data, thinned
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, TraceJob
 from makeway_simulator.tune import Search, document_with, parse_fixed, tune
 from makeway_simulator.workload import Mix, make

@@ -1,0 +1,37 @@
+"""What the engine knows of jobs and runs beyond the policy's state."""
+
+from dataclasses import dataclass
+
+from makeway_policy.model import Mode
+
+from makeway_simulator.outcome import EndKind
+from makeway_simulator.physics import Course, Leaving
+from makeway_simulator.trace import TraceJob
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Live:
+    """A run that has started."""
+
+    run_id: str
+    job_id: str
+    number: int
+    started_at: float
+    gpus: tuple[str, ...]
+    course: Course
+    leaving: Leaving | None = None
+    kind: EndKind = EndKind.FINISHED
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Book:
+    """What the simulator knows of a job beyond the policy's state."""
+
+    job: TraceJob
+    mode: Mode
+    gpus: int
+    saved: float = 0.0
+    first_started_at: float | None = None
+    held: float = 0.0
+    preemptions: int = 0
+    live: Live | None = None
