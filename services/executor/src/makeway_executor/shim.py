@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +130,11 @@ class LineReader:
 
 
 class ShimLink:
-    """A connection to a shim on the event loop: events in, requests out."""
+    """A connection to a shim on the event loop: events in, requests out.
+
+    The loop watches an epoll descriptor around the connection. uvloop drops a watched socket without a word once it
+    has an error, as one has whose shim went away before it read what it was asked: the end it told would stay unread.
+    """
 
     def __init__(
         self,
@@ -144,7 +149,9 @@ class ShimLink:
         self._on_hang_up = on_hang_up
         self._reader = LineReader()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(connection.fileno(), self._read)
+        self._readiness = select.epoll()
+        self._readiness.register(connection, select.EPOLLIN)
+        self._loop.add_reader(self._readiness.fileno(), self._read)
 
     def send(self, line: bytes) -> bool:
         """Sends a request; False when the shim is gone. A line is far smaller than a socket's buffer."""
@@ -156,7 +163,8 @@ class ShimLink:
     def close(self) -> None:
         """Lets go of the shim, which lives on."""
         if self._connection.fileno() >= 0:
-            self._loop.remove_reader(self._connection.fileno())
+            self._loop.remove_reader(self._readiness.fileno())
+            self._readiness.close()
             self._connection.close()
 
     def _read(self) -> None:
