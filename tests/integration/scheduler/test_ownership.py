@@ -1,9 +1,12 @@
 """The fence, the lock and the double check; what is lost and what is not when a commit fails."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from makeway_runtime.errors import CommitUncertain
+from makeway_runtime.kafka.publisher import Publisher
+from makeway_scheduler import owner, store
 from makeway_scheduler.errors import Fenced, Stale
 from makeway_scheduler.store import Committed
 from makeway_schemas.facts import PlanNumber
@@ -131,6 +134,28 @@ async def test_a_restart_finds_everything_again(pool: PoolUnderTest) -> None:
     await pool.turn(node.exited(f"{second}.1", ended(143, cause="cancel", notice_delivered=True), empty=["GPU-a-1"]))
     assert await pool.state(second) == "CANCELLED"
     assert (f"{waiting[0]}.1", "GPU-a-1", "LIVE") in await pool.leases()
+
+
+async def test_all_that_waited_long_for_an_owner_is_found_however_much_it_is(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_UNAPPLIED", 2)
+    monkeypatch.setattr(owner, "MOST_UNAPPLIED", 2)
+    jobs = [await pool.submit() for _ in range(5)]
+    await pool.sql.execute("UPDATE jobs SET submitted_at = now() - interval '1 hour'")
+    await pool.take_over()
+    settings = pool.settings.model_copy(update={"sweep_seconds": 0.01})
+    publisher = Publisher(settings, client="test", topics=())
+    sweep = asyncio.create_task(
+        owner.Owner(settings, pool.store, publisher, pool.policy)._sweep(pool.ledger, pool.inbox, pool.outlet)
+    )
+    try:
+        async with asyncio.timeout(20):
+            while None in [await pool.state(job) for job in jobs]:
+                await pool.turn()
+                await asyncio.sleep(0.01)
+    finally:
+        sweep.cancel()
 
 
 async def test_a_number_that_a_node_has_heard_of_is_passed(pool: PoolUnderTest) -> None:

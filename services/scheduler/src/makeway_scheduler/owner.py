@@ -33,12 +33,12 @@ from makeway_schemas.topics import DEAD_LETTERS, SCHEDULER_INBOX
 from makeway_scheduler import meters
 from makeway_scheduler.cycle import Cycle
 from makeway_scheduler.errors import Fenced, Stale
-from makeway_scheduler.inbox import Inbox
+from makeway_scheduler.inbox import MOST_IN_A_BATCH, Inbox
 from makeway_scheduler.ledger import Event, Ledger
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.policies import begin_with_policy, look_for_policy
 from makeway_scheduler.settings import SchedulerSettings
-from makeway_scheduler.store import Store
+from makeway_scheduler.store import MOST_UNAPPLIED, Store
 
 _LOG: Final = structlog.get_logger(__name__)
 STANDBY_SECONDS: Final = 0.5
@@ -150,12 +150,15 @@ class Owner:
     async def _sweep(self, ledger: Ledger, inbox: Inbox, outlet: Outlet) -> None:
         """What nobody told: unapplied jobs and commands, unpublished events, teams, the policy; and old history."""
         round_number = 0
+        ever = True  # until a page is not full: more may have waited for an owner than taking over has read
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             async for attempt in retry.backoff(initial_seconds=0.5, longest_seconds=5.0, retry_on=is_transient):
                 with attempt:
-                    found = await self._store.unapplied(ever=False)
-                    inbox.put([fact for fact in found if not _is_known(ledger, fact)])
+                    if len(inbox) < MOST_IN_A_BATCH:  # else most of what would be found is waiting there already
+                        found = await self._store.unapplied(ever=ever)
+                        ever = len(found) >= MOST_UNAPPLIED
+                        inbox.put([fact for fact in found if not _is_known(ledger, fact)])
                     await self._sweep_events(outlet)
                     await self._refresh_teams(ledger, inbox)
                     if await look_for_policy(ledger, self._store):

@@ -26,6 +26,8 @@ _QUERIES: Final = load_queries("makeway_scheduler")
 _RECENT_SECONDS: Final = 600.0
 _EVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MOST_ROWS: Final = 5_000
+MOST_UNAPPLIED: Final = 5_000
+"""Jobs, and as many commands, that ``unapplied`` returns at once: the oldest."""
 
 _OUR_STATES: Final = {"MW001": Fenced, "MW002": Conflict, "MW003": Stale, "55P03": Conflict, "40P01": Conflict}
 
@@ -148,13 +150,13 @@ class Store:
         jobs = [
             _admitted(row)
             async for row in _QUERIES.find_unapplied_jobs(
-                self._pool, pool=self._pool_id, seconds=seconds, most=_MOST_ROWS
+                self._pool, pool=self._pool_id, seconds=seconds, most=MOST_UNAPPLIED
             )
         ]
         commands = [
             _command(row)
             async for row in _QUERIES.find_unapplied_commands(
-                self._pool, pool=self._pool_id, seconds=seconds, most=_MOST_ROWS
+                self._pool, pool=self._pool_id, seconds=seconds, most=MOST_UNAPPLIED
             )
         ]
         return [*jobs, *commands]
