@@ -194,7 +194,8 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     assert (cluster["nodes_ready"], cluster["gpus"], cluster["gpus_leased"]) == (1, 4, 2)
     assert (cluster["scheduler"], cluster["epoch"], cluster["jobs"]) == ("", 7, {"RUNNING": 1})
     # The owner is shown for as long as its session holds the pool's lock.
-    await lone_admission.database.execute("SELECT pg_advisory_lock($1)", lock_key(f"pool/{lone_admission.settings.pool}"))
+    key = lock_key(f"pool/{lone_admission.settings.pool}")
+    await lone_admission.database.execute("SELECT pg_advisory_lock($1)", key)
     assert (await lone_admission.get("/v1/cluster"))["scheduler"] == "me"
     (figures,) = cluster["by_type"]
     assert (figures["vram_mib"], figures["vram_leased_mib"], figures["vram_used_mib"]) == (320000, 100000, 1000)

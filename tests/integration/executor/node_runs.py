@@ -154,7 +154,7 @@ class NodeRun:
             folders=NodeFolders(
                 sockets=sockets,
                 checkpoints=state / "checkpoints",
-                cgroup=housekeeping.writable_cgroup(NODE) if options.get("cgroups", True) else None,
+                cgroup=housekeeping.writable_cgroup(NODE, state) if options.get("cgroups", True) else None,
                 log_head_bytes=1_000_000,
                 log_tail_bytes=100_000,
             ),

@@ -348,14 +348,14 @@ async def test_a_tree_that_left_its_session_is_stopped(tmp_path: Path, sockets: 
     await until(lambda: b"ready" in node.log(1))
     node.plan(stopped(run, grace=0.2))
     assert (await node.facts.wait(1, "run_exited")).end.forced
-    folder = housekeeping.writable_cgroup(NODE) if cgroups else None
+    folder = housekeeping.writable_cgroup(NODE, tmp_path) if cgroups else None
     if folder is not None:
         assert not (folder / run_id(1)).exists()
     await node.end_all()
 
 
-async def test_cgroups_that_a_job_made_in_its_own_go_with_its_run(node: NodeRun) -> None:
-    base = housekeeping.writable_cgroup(NODE)
+async def test_cgroups_that_a_job_made_in_its_own_go_with_its_run(node: NodeRun, tmp_path: Path) -> None:
+    base = housekeeping.writable_cgroup(NODE, tmp_path)
     if base is None:
         pytest.skip("no cgroup v2 can be made here")
     node.plan(planned(1, shell(f"mkdir {base}/{run_id(1)}/inner; grep 0:: /proc/self/cgroup")))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from makeway_executor.housekeeping import disk_refusal, expire_checkpoints
+from makeway_executor.housekeeping import disk_refusal, expire_checkpoints, writable_cgroup
 from makeway_executor.launch import mark_finished
 from makeway_executor.plan_number import PlanNumberFile
 from makeway_schemas.facts import RunEnd
@@ -81,3 +81,11 @@ def test_a_torn_record_counts_as_none(tmp_path: Path) -> None:
     file = PlanNumberFile(path)
     assert file.read() == (0, 0)
     file.close()
+
+
+def test_nodes_of_one_name_in_two_state_folders_share_no_cgroup(tmp_path: Path) -> None:
+    folders = [writable_cgroup("node-1", tmp_path / name) for name in ("one", "two")]
+    made = [folder for folder in folders if folder is not None]
+    assert len(set(made)) == len(made)
+    for folder in made:
+        folder.rmdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import time
@@ -39,12 +40,16 @@ def expire_checkpoints(root: Path, *, keep_days: float, in_use: Container[str]) 
     return removed
 
 
-def writable_cgroup(node_name: str) -> Path | None:
-    """Makes and returns the folder for runs' cgroups below this process's own; None where that is not possible."""
+def writable_cgroup(node_name: str, state_dir: Path) -> Path | None:
+    """Makes and returns the folder for runs' cgroups below this process's own; None where that is not possible.
+
+    Two clusters on one host may name a node alike; their state folders tell them apart.
+    """
     own = _own_cgroup()
     if own is None:
         return None
-    folder = own / f"makeway-{node_name}"
+    home = hashlib.blake2b(str(state_dir.absolute()).encode(), digest_size=6).hexdigest()
+    folder = own / f"makeway-{node_name}-{home}"
     try:
         folder.mkdir(exist_ok=True)
         probe = folder / f"probe-{os.getpid()}"

@@ -87,7 +87,7 @@ def _node_parts(settings: ExecutorSettings, watch: GpuWatch, refusal: Callable[[
         folders=NodeFolders(
             sockets=settings.runtime_dir,
             checkpoints=settings.checkpoints,
-            cgroup=housekeeping.writable_cgroup(settings.node_name) if settings.cgroups else None,
+            cgroup=housekeeping.writable_cgroup(settings.node_name, settings.state_dir) if settings.cgroups else None,
             log_head_bytes=settings.log_head_bytes,
             log_tail_bytes=settings.log_tail_bytes,
         ),
