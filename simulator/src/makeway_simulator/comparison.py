@@ -9,7 +9,7 @@ from makeway_simulator.engine import Engine
 from makeway_simulator.outcome import EndKind, JobOutcome, summarise, waits_by_class
 from makeway_simulator.physics import Physics
 from makeway_simulator.rivals import study as rivals_study
-from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.rivals.loop import Charge
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
 
@@ -53,7 +53,8 @@ def _figures(
 ) -> dict[str, float]:
     cluster = comparison.cluster
     if rules is None:
-        outcomes, refused = rivals_study.study(comparison.trace, cluster, name, Cost.RESUME, told)
+        charge = Charge(restart_seconds=comparison.physics.restore_seconds)
+        outcomes, refused = rivals_study.study(comparison.trace, cluster, name, charge, told)
     else:
         setting = Setting(cluster=cluster, policy=rules, physics=comparison.physics)
         record = Engine(comparison.trace.jobs, setting).run(told)

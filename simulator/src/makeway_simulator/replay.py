@@ -24,7 +24,7 @@ from makeway_simulator.readers.swf import read_swf
 from makeway_simulator.readers.table import Skipping
 from makeway_simulator.record import Record
 from makeway_simulator.rivals import study as rivals_study
-from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.rivals.loop import Charge, Cost
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
 
@@ -101,7 +101,7 @@ def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Re
     told = _of(progress, len(trace.jobs))
     record: Record | None = None
     if settings.policy in rivals_study.RIVALS:
-        outcomes, refused = rivals_study.study(trace, cluster, settings.policy, settings.cost, told)
+        outcomes, refused = rivals_study.study(trace, cluster, settings.policy, _charge(settings), told)
         ended: dict[str, int] = {"finished": len(outcomes)}
     else:
         record = record_of(trace, cluster, settings, told)
@@ -119,6 +119,10 @@ def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Re
         "skipped_lines": trace.skipped,
     }
     return Replay(title=f"{settings.trace.name}, {settings.policy}", figures=figures, record=record)
+
+
+def _charge(settings: GangSettings) -> Charge:
+    return Charge(cost=settings.cost, restart_seconds=settings.physics.restore_seconds)
 
 
 def record_of(

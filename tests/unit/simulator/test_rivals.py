@@ -3,10 +3,11 @@
 import pytest
 from makeway_simulator.outcome import JobOutcome, quantile, summarise
 from makeway_simulator.rivals.attained import LeastAttained
-from makeway_simulator.rivals.loop import Cost, placeable, run
+from makeway_simulator.rivals.loop import Charge, Cost, placeable, run
 from makeway_simulator.rivals.shortest import srsf, srtf
 from makeway_simulator.trace import Cluster, TraceJob
 
+PEER, RESUME = Charge(cost=Cost.PEER), Charge(cost=Cost.RESUME)
 PAIR = Cluster(nodes=1, gpus_per_node=2)
 
 
@@ -19,45 +20,51 @@ def ends(outcomes: list[JobOutcome]) -> dict[str, float]:
 
 
 def test_srtf_pushes_the_longer_job_aside() -> None:
-    outcomes = run([job("long", 0, 100, 2), job("short", 10, 5, 2)], srtf(PAIR), Cost.PEER)
+    outcomes = run([job("long", 0, 100, 2), job("short", 10, 5, 2)], srtf(PAIR), PEER)
     assert ends(outcomes) == {"short": 15, "long": 105}
     assert {each.job_id: each.preemptions for each in outcomes} == {"short": 0, "long": 1}
 
 
 def test_srsf_weighs_remaining_time_by_gpus() -> None:
     jobs = [job("wide", 0, 10, 2), job("narrow", 0, 15, 1)]
-    assert ends(run(jobs, srtf(PAIR), Cost.PEER)) == {"wide": 10, "narrow": 25}
-    assert ends(run(jobs, srsf(PAIR), Cost.PEER)) == {"narrow": 15, "wide": 25}
+    assert ends(run(jobs, srtf(PAIR), PEER)) == {"wide": 10, "narrow": 25}
+    assert ends(run(jobs, srsf(PAIR), PEER)) == {"narrow": 15, "wide": 25}
 
 
 def test_what_does_not_fit_is_skipped_and_more_than_a_node_takes_idle_nodes() -> None:
     cluster = Cluster(nodes=2, gpus_per_node=2)
     jobs = [job("small", 0, 5, 1), job("wide", 0, 6, 4), job("other", 0, 7, 2)]
-    assert ends(run(jobs, srtf(cluster), Cost.PEER)) == {"small": 5, "other": 7, "wide": 13}
+    assert ends(run(jobs, srtf(cluster), PEER)) == {"small": 5, "other": 7, "wide": 13}
 
 
 def test_the_peer_charges_each_event_and_resume_only_starts() -> None:
     jobs = [job("a", 0, 20, 1, startup=2), job("b", 10, 1, 1)]
-    assert ends(run(jobs, srtf(PAIR), Cost.PEER))["a"] == 20 + 2 + 1
-    assert ends(run(jobs, srtf(PAIR), Cost.RESUME))["a"] == 22
+    assert ends(run(jobs, srtf(PAIR), PEER))["a"] == 20 + 2 + 1
+    assert ends(run(jobs, srtf(PAIR), RESUME))["a"] == 22
 
 
 def test_a_job_that_moves_to_another_node_pays_like_one_that_resumes() -> None:
     cluster = Cluster(nodes=2, gpus_per_node=1)
     jobs = [job("first", 0, 10, 1, startup=1), job("second", 0, 100, 1, startup=1)]
-    second = next(each for each in run(jobs, srtf(cluster), Cost.RESUME) if each.job_id == "second")
+    second = next(each for each in run(jobs, srtf(cluster), RESUME) if each.job_id == "second")
     assert second.lost_gpu_seconds == 2
+
+
+def test_a_resume_costs_what_is_said_where_the_trace_is_silent() -> None:
+    jobs = [TraceJob(job_id=name, submitted_at=at, gpus=2, work_seconds=work) for name, at, work in
+            (("long", 0, 100), ("short", 10, 5))]  # fmt: skip
+    assert ends(run(jobs, srtf(PAIR), Charge(restart_seconds=7)))["long"] == 105 + 7
 
 
 def test_least_attained_demotes_at_its_thresholds() -> None:
     one = Cluster(nodes=1, gpus_per_node=1)
-    outcomes = run([job("old", 0, 10_000), job("new", 3_000, 100)], LeastAttained(one), Cost.PEER)
+    outcomes = run([job("old", 0, 10_000), job("new", 3_000, 100)], LeastAttained(one), PEER)
     assert ends(outcomes)["new"] == 3_250 + 100
 
 
 def test_a_demotion_that_rounding_puts_at_now_still_moves_the_clock() -> None:
     jobs = [job(f"j{number}", 0.1 * number, 5_000.3, 3, startup=7) for number in range(5)]
-    assert len(run(jobs, LeastAttained(Cluster(nodes=1, gpus_per_node=4)), Cost.PEER)) == 5
+    assert len(run(jobs, LeastAttained(Cluster(nodes=1, gpus_per_node=4)), PEER)) == 5
 
 
 def test_jobs_that_could_never_fit_are_told_apart() -> None:
@@ -66,7 +73,7 @@ def test_jobs_that_could_never_fit_are_told_apart() -> None:
 
 
 def test_figures_count_as_the_published_tables_do() -> None:
-    outcomes = run([job(f"j{number}", 0, 1 + number, 2) for number in range(4)], srtf(PAIR), Cost.PEER)
+    outcomes = run([job(f"j{number}", 0, 1 + number, 2) for number in range(4)], srtf(PAIR), PEER)
     figures = summarise(outcomes, PAIR.gpus, refused=0)
     assert figures.average_jct_seconds == pytest.approx((1 + 3 + 6 + 10) / 4)
     assert figures.makespan_seconds == 10

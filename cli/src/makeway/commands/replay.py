@@ -109,7 +109,10 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        if console.is_terminal:
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        else:
+            yield lambda done, total: None
 
 
 def write_page(path: Path, text: str) -> None:

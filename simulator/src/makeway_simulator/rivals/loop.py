@@ -17,6 +17,14 @@ class Cost(StrEnum):
     RESUME = "resume"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Charge:
+    """The cost model; `restart_seconds` is what a resume takes of jobs whose trace does not say what a start costs."""
+
+    cost: Cost = Cost.RESUME
+    restart_seconds: float = 0.0
+
+
 @dataclass(eq=False, kw_only=True, slots=True)
 class Active:
     """A job in the system. `debt` is what is left of a start-up to pay, `nodes` where it runs (empty: it waits)."""
@@ -24,6 +32,7 @@ class Active:
     job: TraceJob
     remaining: float
     startup: float
+    first_startup: float
     running: bool = False
     nodes: tuple[int, ...] = ()
     attained: float = 0.0
@@ -69,7 +78,7 @@ class Rival(Protocol):
 @dataclass(kw_only=True, slots=True)
 class _Replay:
     rival: Rival
-    cost: Cost
+    charge: Charge
     now: float = 0.0
     active: dict[str, Active] = field(default_factory=dict)
     running: list[Active] = field(default_factory=list)
@@ -90,10 +99,10 @@ class _Replay:
         # In this order: an announced demotion is then reached exactly, and not missed by a rounding for ever.
         active.attained = active.attained + self.now - last
         active.held += elapsed
-        paid = min(active.startup if self.cost is Cost.PEER else active.debt, elapsed)
+        paid = min(active.startup if self.charge.cost is Cost.PEER else active.debt, elapsed)
         if active.ends_at > self.now:
             active.remaining -= max(elapsed - paid, 0.0)
-        if self.cost is Cost.RESUME:
+        if self.charge.cost is Cost.RESUME:
             active.debt -= paid
         active.lost += paid
 
@@ -109,28 +118,28 @@ class _Replay:
 
     def _start(self, active: Active, nodes: tuple[int, ...]) -> Active:
         if not active.running or active.nodes != nodes:
-            active.debt = active.startup
+            active.debt = active.first_startup if active.started_at is None else active.startup
         active.running = True
         active.nodes = nodes
         if active.started_at is None:
             active.started_at = self.now
-        ahead = active.debt if self.cost is Cost.RESUME else 0.0
+        ahead = active.debt if self.charge.cost is Cost.RESUME else 0.0
         active.ends_at = self.now + ahead + active.remaining
         return active
 
 
 def run(
-    jobs: Sequence[TraceJob], rival: Rival, cost: Cost, progress: Callable[[int], None] | None = None
+    jobs: Sequence[TraceJob], rival: Rival, charge: Charge, progress: Callable[[int], None] | None = None
 ) -> list[JobOutcome]:
-    """Replay the jobs, ordered by submission. A job whose trace does not say what a start costs pays nothing."""
-    replay = _Replay(rival=rival, cost=cost)
+    """Replay the jobs, ordered by submission."""
+    replay = _Replay(rival=rival, charge=charge)
     coming = 0
     while coming < len(jobs) or replay.running:
         submit = jobs[coming].submitted_at if coming < len(jobs) else math.inf
         end = min((active.ends_at for active in replay.running), default=math.inf)
         replay.advance(min(submit, end, rival.next_change(replay.now)))
         while coming < len(jobs) and jobs[coming].submitted_at <= replay.now:
-            active = _activate(jobs[coming])
+            active = _activate(jobs[coming], charge)
             replay.active[active.job.job_id] = active
             rival.submitted(active)
             coming += 1
@@ -152,8 +161,10 @@ def placeable(jobs: Iterable[TraceJob], cluster: Cluster) -> tuple[list[TraceJob
     return fitting, refused
 
 
-def _activate(job: TraceJob) -> Active:
-    return Active(job=job, remaining=job.work_seconds, startup=job.startup_seconds or 0.0)
+def _activate(job: TraceJob, charge: Charge) -> Active:
+    first = job.startup_seconds or 0.0
+    again = charge.restart_seconds if job.startup_seconds is None else job.startup_seconds
+    return Active(job=job, remaining=job.work_seconds, startup=again, first_startup=first)
 
 
 def _outcome(active: Active, now: float) -> JobOutcome:

@@ -7,7 +7,7 @@ from typing import Final
 from makeway_simulator.errors import UnknownChoice
 from makeway_simulator.outcome import JobOutcome
 from makeway_simulator.rivals.attained import LeastAttained
-from makeway_simulator.rivals.loop import Cost, Rival, placeable, run
+from makeway_simulator.rivals.loop import Charge, Rival, placeable, run
 from makeway_simulator.rivals.shortest import srsf, srtf
 from makeway_simulator.trace import Cluster, Trace
 
@@ -17,11 +17,11 @@ RIVALS: Final[Mapping[str, Callable[[Cluster], Rival]]] = MappingProxyType(
 
 
 def study(
-    trace: Trace, cluster: Cluster, policy: str, cost: Cost, progress: Callable[[int], None] | None = None
+    trace: Trace, cluster: Cluster, policy: str, charge: Charge, progress: Callable[[int], None] | None = None
 ) -> tuple[list[JobOutcome], int]:
     """The outcomes, and how many jobs could never have fitted. Raises UnknownChoice."""
     make = RIVALS.get(policy)
     if make is None:
         raise UnknownChoice("policy", policy, tuple(RIVALS))
     jobs, refused = placeable(trace.jobs, cluster)
-    return run(jobs, make(cluster), cost, progress), refused
+    return run(jobs, make(cluster), charge, progress), refused
