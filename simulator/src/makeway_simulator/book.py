@@ -1,5 +1,6 @@
 """What the engine knows of jobs and runs beyond the policy's state."""
 
+import math
 from dataclasses import dataclass
 
 from makeway_policy.model import Mode
@@ -11,7 +12,7 @@ from makeway_simulator.trace import TraceJob
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Live:
-    """A run that has started."""
+    """A run that has started. At `limit_at` its job's time limit stops it, as its node would."""
 
     run_id: str
     job_id: str
@@ -19,8 +20,14 @@ class Live:
     started_at: float
     gpus: tuple[str, ...]
     course: Course
+    limit_at: float = math.inf
     leaving: Leaving | None = None
     kind: EndKind = EndKind.FINISHED
+
+    @property
+    def ends_at(self) -> float:
+        """When it is gone, as things are."""
+        return self.leaving.at if self.leaving is not None else min(self.course.finishes_at, self.limit_at)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

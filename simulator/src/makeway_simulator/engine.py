@@ -46,7 +46,6 @@ class Engine:
         self._charged_at = 0.0
         self._saves: list[tuple[float, str]] = []
         self._coming = 0
-        self._limited = any(job.time_limit_seconds is not None for job in jobs)
         self._wake: float | None = None
         self._now = 0.0
         self._busy = 0
@@ -75,8 +74,8 @@ class Engine:
         moments = [self._events[0][0]] if self._events else []
         if self._coming < len(self._jobs):
             moments.append(self._jobs[self._coming].submitted_at)
-        # With nobody waiting and no limits in time, a wake-up has nothing to decide.
-        if self._wake is not None and (len(self._books) > len(self._live) or (self._limited and self._books)):
+        # With nobody waiting, a wake-up has nothing to decide.
+        if self._wake is not None and len(self._books) > len(self._live):
             moments.append(self._wake)
         return max(self._now, min(moments)) if moments else None
 
@@ -113,7 +112,7 @@ class Engine:
             lost = min(self._setting.physics.restore_seconds if startup is None else startup, elapsed)
             if live.leaving is None and lost:
                 live.course = replace(live.course, ready_at=live.course.ready_at + lost)
-                self._at(live.course.finishes_at, live.run_id)
+                self._at(live.ends_at, live.run_id)
 
     # What happens
 
@@ -153,7 +152,10 @@ class Engine:
         )
         book.live = self._live[run.run_id] = live
         self._busy += book.gpus
-        self._at(course.finishes_at, run.run_id)
+        if book.job.time_limit_seconds is not None:
+            used = self._state.jobs[run.job_id].used_seconds
+            live.limit_at = self._now + max(0.0, book.job.time_limit_seconds - used)
+        self._at(live.ends_at, run.run_id)
         save = course.next_save_at(self._now)
         if math.isfinite(save):
             heapq.heappush(self._saves, (save, run.run_id))
@@ -183,9 +185,10 @@ class Engine:
         live = book.live if book is not None else None
         if run is None or book is None or live is None or live.run_id != run_id:
             return
-        due = live.leaving.at if live.leaving is not None else live.course.finishes_at
-        if due > self._now:
+        if live.ends_at > self._now:
             return
+        if live.leaving is None and live.course.finishes_at > live.limit_at:
+            live.kind = EndKind.TIMED_OUT
         self._segment(book, live)
         book.live = None
         del self._live[run_id]
@@ -231,7 +234,7 @@ class Engine:
                 ended_at=self._now,
                 kind=live.kind,
                 resumed_seconds=live.course.saved_seconds,
-                saved_seconds=live.course.work_seconds if live.leaving is None else live.leaving.saved_seconds,
+                saved_seconds=live.leaving.saved_seconds if live.leaving else live.course.done_by(self._now),
             )
         )
 

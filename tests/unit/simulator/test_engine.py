@@ -90,6 +90,12 @@ def test_without_preemption_nobody_makes_way() -> None:
     assert timeline(record) == [("A", 0, 10), ("B", 10, 14), ("C", 14, 20)]
 
 
+def test_a_time_limit_counts_over_all_runs_and_ends_the_job() -> None:
+    record = ran([job("A", 0, 10, 5, time_limit_seconds=6.0), job("B", 1, 4, 80)])
+    assert timeline(record) == [("A", 0, 1), ("B", 1, 5), ("A", 5, 10)]
+    assert record.ended[EndKind.TIMED_OUT] == 1
+
+
 def test_lost_and_held_gpu_seconds_add_up() -> None:
     record = ran(GOLDEN[:2], save_seconds=2.0, restore_seconds=3.0)
     a = next(each for each in record.outcomes if each.job_id == "A")
