@@ -39,8 +39,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if never is not None:
         return never
     room = index.has_room(job.shape)
-    reach = job.no_victims_until <= now and index.hosts.in_reach(job, now)
-    if not room and not reach:
+    if not room and not _victims_in_reach(index, job, now):
         return _over(index, job, None) or _no_room(index, job, now)
     kept, keeper = _kept_from(index, job, now)
     allowed = replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
@@ -49,7 +48,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     over = _over(index, job, placed)
     if placed is not None and over is None:
         return placed
-    if reach and not closed:
+    if not closed and _victims_in_reach(index, job, now):
         preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
         question = victims.Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
@@ -64,6 +63,11 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if room and place_free(index, job) is not None:
         return reservation.refusal_for(index.state, keeper, now)
     return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
+
+
+def _victims_in_reach(index: Index, job: Job, now: float) -> bool:
+    # Asked only where it matters: who starts on free cards need not know whom it could evict.
+    return job.no_victims_until <= now and index.hosts.in_reach(job, now)
 
 
 def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
