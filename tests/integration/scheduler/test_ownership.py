@@ -158,6 +158,19 @@ async def test_all_that_waited_long_for_an_owner_is_found_however_much_it_is(
         sweep.cancel()
 
 
+async def test_a_job_that_a_restored_database_does_not_know_is_not_taken_from_the_broker(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    known = await pool.submit()
+    gone = await pool.submit()
+    told = await pool.news()
+    await pool.sql.execute("DELETE FROM jobs WHERE job_id = $1", gone)  # the copy is older than the job
+    await pool.take_over()
+    await pool.turn(node.report(), *told)
+    assert await pool.state(known) == "STARTING"
+    assert await pool.state(gone) is None
+    assert gone not in pool.ledger.jobs
+
+
 async def test_a_number_that_a_node_has_heard_of_is_passed(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report())

@@ -162,7 +162,7 @@ class Cycle:
             for fact in facts
             if isinstance(fact, JobAdmitted)
             and fact.job.job_id not in ledger.jobs
-            and fact.job.order <= ledger.order_floor
+            and (fact.job.order <= ledger.order_floor or fact.job.submitted_at.timestamp() <= ledger.loaded_at)
         }
         commands = [fact.command_id for fact in facts if isinstance(fact, CommandIssued)]
         if not unknown and not commands:

@@ -253,6 +253,8 @@ class Ledger:
         """Rights that admission has changed; the next batch takes them."""
         self.order_floor = 0
         """Jobs of this order or lower that memory does not know may have ended: the database must be asked."""
+        self.loaded_at = 0.0
+        """So must it of jobs that were submitted before: one that was restored from a copy may not know them at all."""
 
     def begin(self) -> None:
         """Open a batch."""

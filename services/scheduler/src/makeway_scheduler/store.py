@@ -79,7 +79,8 @@ class Store:
         for team in await self.load_teams():
             ledger.state.put_team(team)
         ledger.order_floor = int(floor["floor"])
-        synchronise(ledger, await self.clock())
+        ledger.loaded_at = await self.clock()
+        synchronise(ledger, ledger.loaded_at)
         ledger.commit()
 
     async def load_teams(self) -> list[Team]:
