@@ -150,6 +150,25 @@ async def test_why_tells_the_reason_the_place_and_who_is_ahead(lone_admission: A
     assert why["detail"] == {"free": 0}
 
 
+async def test_why_of_a_job_that_ended_or_is_out_of_sight_says_how(lone_admission: Admission) -> None:
+    failed, unseen = await lone_admission.submitted(), await lone_admission.submitted()
+    await lone_admission.set_state(failed, "FAILED")
+    await lone_admission.database.execute(
+        "UPDATE job_states SET exit_code = 127, message = 'program x: not found' WHERE job_id = $1", failed
+    )
+    await lone_admission.set_state(unseen, "UNKNOWN", run_number=1)
+    await lone_admission.add_run(unseen, 1, node="n7")
+    reason = (await lone_admission.get(f"/v1/jobs/{failed}/why"))["reason"]
+    assert reason == "it has ended: program x: not found: exit code 127"
+    assert "nothing is heard of node n7" in (await lone_admission.get(f"/v1/jobs/{unseen}/why"))["reason"]
+
+
+async def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is_asked_for(lone_admission: Admission) -> None:
+    for path, name in (("/v1/jobs", "name"), ("/v1/jobs", "team"), ("/v1/jobs", "node"), ("/v1/preemptions", "job")):
+        answer = await lone_admission.client.get(path, params={name: "a\0b"})
+        assert answer.status_code in (400, 404), (path, name)
+
+
 async def _add_node(admission: Admission, node: str, gpus: int) -> None:
     pool = admission.settings.pool
     await admission.database.execute("INSERT INTO pools (pool_id, epoch, owner) VALUES ($1, 7, 'me')", pool)

@@ -113,6 +113,9 @@ async def _on_trouble(_request: Request, error: Exception) -> Response:
         _LOG.warning("not available", error=repr(error))
         detail = "the database or the log store is out of reach or busy; repeat a submit with the same Idempotency-Key"
         return problem_response(problem_of(ProblemCode.UNAVAILABLE, detail), {"Retry-After": "1"})
+    if isinstance(error, (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)):
+        detail = "a value has a character that no text here can have, such as NUL"
+        return problem_response(problem_of(ProblemCode.BAD_REQUEST, detail))
     _LOG.error("a request failed", exc_info=error)
     return problem_response(problem_of(ProblemCode.INTERNAL))
 

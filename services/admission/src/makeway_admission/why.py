@@ -38,7 +38,7 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
             reason_code=row["reason_code"] or "",
-            reason=row["reason"] or ("" if row["state"] else _NOT_MET),
+            reason=row["reason"] or _plain_reason(row),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
@@ -46,6 +46,19 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             detail={} if decision is None else decision["detail"],
         )
     )
+
+
+def _plain_reason(row: Row) -> str:
+    """What a job's row says where no decision gives a reason."""
+    if not row["state"]:
+        return _NOT_MET
+    if row["state"] == JobState.UNKNOWN:
+        return f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody"
+    if row["ended_at"] is None:
+        return ""
+    code = row["exit_code"]
+    failed = f"exit code {code}" if code else ""
+    return ": ".join(["it has ended", *[text for text in (row["message"], failed) if text]])
 
 
 def _ahead_view(value: int, row: Row, *, named: bool) -> AheadView:
