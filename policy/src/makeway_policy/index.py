@@ -32,6 +32,10 @@ class Wave:
     after: Key | None = None
 
 
+_FEW = 256
+"""So many pairs of a waiting bucket and a node are judged sooner than it is found out whom a change concerns."""
+
+
 class Index:
     """The derived indices of one pool under one policy."""
 
@@ -362,8 +366,9 @@ class Index:
 
     def _wake(self, changes: Changes, now: float) -> None:
         """Judge again whoever was blocked by something that changed."""
-        if changes.everything:
-            for bucket in self.blocked.all():
+        blocked = list(self.blocked.all())
+        if changes.everything or len(blocked) * len(self.rooms) <= _FEW:
+            for bucket in blocked:
                 self._search_anew(bucket)
         if changes.teams:
             self.reservers.usage_changed()
