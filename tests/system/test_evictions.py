@@ -26,9 +26,19 @@ def _low(cluster: LiveCluster, name: str, card: str, **spec: object) -> LiveJob:
     return job
 
 
-def _runs_again(job: LiveJob) -> None:
-    last = max(each["run"] for each in job.journal("noticed"))
-    wait_until(lambda: job.runs[-1] > last, f"{job.folder.name} runs again", within=30)
+def _let_end(job: LiveJob) -> None:
+    """Tell the run that goes on to end: others may be noticed before they listen, or never start at all."""
+    told: set[int] = set()
+
+    def is_over() -> bool:
+        view = job.view()
+        if view.state == "RUNNING" and view.run_number in job.runs and view.run_number not in told:
+            told.add(view.run_number)
+            job.tell("exit 0", run=view.run_number)
+        return view.ended_at is not None
+
+    wait_until(is_over, f"{job.folder.name} ends", within=30)
+    assert job.view().state == "SUCCEEDED"
 
 
 def _end(job: LiveJob, *, run: int | None = None) -> None:
@@ -69,6 +79,7 @@ def test_a_more_urgent_job_may_go_first_and_the_holder_still_gets_in(cluster: Li
     hi = cluster.submit(f"{unique}-hi", gpu_type=POOL, gpus=4)
     for low in lows:
         low.wait_for("noticed")
+        low.may_die_early = True  # it may run again for a moment, until the holder is decided again
     above = cluster.submit(f"{unique}-above", gpu_type=POOL, **{"class": "high"})
     hi.wait_state("QUEUED")
     for low in lows:
@@ -90,10 +101,8 @@ def test_a_more_urgent_job_may_go_first_and_the_holder_still_gets_in(cluster: Li
     wait_until(starts, "the holder gets in", within=15)
     _end(hi)
     for low in lows:
-        # A hold that was lost again has a number too, but never started.
-        _runs_again(low)
-        _end(low, run=low.runs[-1])
-        assert low.view().preemptions == len(low.journal("noticed"))
+        _let_end(low)
+        assert low.view().preemptions >= len(low.journal("noticed")) >= 1
     assert above.wait_end().preemptions == 0
 
 
