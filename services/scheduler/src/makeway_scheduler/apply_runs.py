@@ -91,7 +91,7 @@ def note_noticed(
     """Book the delivery of a notice. A node may have stopped by itself: for a time limit."""
     if run.noticed_at is not None or run.ended:
         return
-    at = max(min(noticed_at, now), run.planned_at)
+    at = max(min(noticed_at, now), run.started_at or run.planned_at)
     ledger.runs.put(run.run_id, replace(run, noticed_at=at, state=RunState.NOTICED))
     _note_preemption(ledger, run.run_id, noticed_at=at)
     job = ledger.jobs.get(run.job_id)
@@ -168,7 +168,8 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
         for predecessor in sorted(run.after):
             release(ledger, predecessor, None, now)
         run = ledger.runs[run.run_id]
-    ended_at = max(min(ended_at, now), run.started_at or run.planned_at)
+    # Ages come in messages of their own, each good to a few milliseconds; their order is what happened.
+    ended_at = max(min(ended_at, now), run.started_at or run.planned_at, run.noticed_at or 0.0)
     cause = _cause_of(end, run)
     run = replace(
         run,
