@@ -53,7 +53,11 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except (NotAsPromised, MakewayError, subprocess.CalledProcessError) as error:
+    except subprocess.CalledProcessError as error:
+        # What failed has said why itself.
+        print(f"\n`{' '.join(map(str, error.cmd))}` failed with exit code {error.returncode}", file=sys.stderr)
+        return 1
+    except (NotAsPromised, MakewayError) as error:
         print(f"\nNOT AS PROMISED: {error}\nKEEP=1 make run leaves everything there to look at", file=sys.stderr)
         return 1
     finally:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from makeway_executor.run import Run
 from makeway_executor.run_folder import RunFolder
 from makeway_runtime.devices.proc import is_alive
 from makeway_schemas.states import StopCause
@@ -176,3 +178,18 @@ async def test_a_run_with_a_spoilt_intent_gives_its_gpus_back_once_they_are_empt
     assert (await second.facts.wait(1, "run_exited")).end.outcome == "lost"
     second.plan(run)
     await until(lambda: second.facts.of(1, "run_exited")[-1].empty_gpus == (GPUS[0],))
+
+
+async def test_a_run_that_cannot_be_followed_at_once_is_followed_later(
+    first: NodeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach, refusals = first.events.attach, [OSError(24, "Too many open files")]
+
+    def attach_later(run: Run, connection: socket.socket) -> None:
+        if refusals:
+            raise refusals.pop()
+        attach(run, connection)
+
+    monkeypatch.setattr(first.events, "attach", attach_later)
+    first.plan(planned(1, shell("exit 3")))
+    assert (await first.facts.wait(1, "run_exited")).end.exit_code == 3

@@ -233,3 +233,16 @@ async def test_without_the_broker_nothing_starts_but_facts_are_booked(pool: Pool
     await pool.turn(await pool.command(job, "cancel"))
     assert await pool.state(job) == "CANCELLED"
     assert await pool.leases() == []
+
+
+async def test_a_run_without_its_job_stops_nobody(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    await pool.sql.execute(
+        "INSERT INTO runs (run_id, job_id, run_number, pool_id, node_id, state, value, gpus, planned_at) "
+        "VALUES ('00000000zzzz.1', '00000000zzzz', 1, 'default', 'a', 'PLANNED', 1, '[]', now())"
+    )
+    await pool.take_over()
+    job = await pool.submit()
+    await pool.turn(node.report(), *await pool.news())
+    assert await pool.state(job) == "STARTING"

@@ -239,7 +239,13 @@ class Node:
             failed = ends.start_failed if isinstance(error, InvalidIntent) else ends.start_lost
             self._end_unstarted(run, failed(str(error)), lock=lock if lock >= 0 else None)
             return
-        self._events.attach(run, connection)
+        try:
+            self._events.attach(run, connection)
+        except OSError as error:
+            # Out of descriptors, say: the run goes on, and its shim is asked again until it answers.
+            _LOG.warning("a run is not followed yet", run_id=planned.run_id, error=str(error))
+            connection.close()
+            self._events.on_shim_gone(run)
 
     def _bury(self, planned: PlannedRun, message: str = "") -> None:
         self._delayed.discard(planned.run_id)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -59,8 +60,7 @@ class Recovery:
             if lock is not None:
                 break
             connection = shim.connect(run.control_path)
-            if connection is not None:
-                self._events.attach(run, connection)
+            if connection is not None and self._attach(run, connection):
                 self._node.resume(run)
                 return
             await asyncio.sleep(_PAUSE_SECONDS)  # it has closed its socket and is about to end
@@ -70,6 +70,15 @@ class Recovery:
         else:
             os.close(lock)
             self._take_end(run, record)
+
+    def _attach(self, run: Run, connection: socket.socket) -> bool:
+        try:
+            self._events.attach(run, connection)
+        except OSError as error:
+            _LOG.warning("a run is not followed yet", run_id=run.run_id, error=str(error))
+            connection.close()
+            return False
+        return True
 
     def _take_end(self, run: Run, record: Record) -> None:
         if run.planned is None and record.get("planned") is not None:

@@ -215,8 +215,10 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
     # A shell shows a signal as 128 + n; so do we, and a failure never reads as 0.
     exit_code = 128 + end.signal if end.signal else end.exit_code
     message = end.message or (job.message if job.cancel_requested else "")
-    job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     cause = EndCause(run.end_cause or "")
+    if cause is EndCause.FAILED and not message:
+        message = f"killed by signal {end.signal}" if end.signal else f"exited with {exit_code}"
+    job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     if cause is EndCause.DONE:
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
     elif cause is EndCause.FAILED and end.outcome == "start_failed":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
+import structlog
 from asyncpg.pool import Pool
 from makeway_policy.model import Team
 from makeway_runtime.errors import CommitUncertain
@@ -22,6 +23,7 @@ from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, 
 from makeway_scheduler.policy_values import shape_of, synchronise
 from makeway_scheduler.writes import Writes
 
+_LOG: Final = structlog.get_logger(__name__)
 _QUERIES: Final = load_queries("makeway_scheduler")
 _RECENT_SECONDS: Final = 600.0
 _EVER_SECONDS: Final = 10 * 365 * 86_400.0
@@ -75,7 +77,11 @@ class Store:
         for row in jobs:
             ledger.jobs.put(row["job_id"], _job(self._pool_id, row))
         for row in runs:
-            ledger.runs.put(row["run_id"], _run(row))
+            if row["job_id"] in ledger.jobs:
+                ledger.runs.put(row["run_id"], _run(row))
+            else:
+                # A restored database may hold a run without its job; one of them must not stop the pool.
+                _LOG.error("a run without its job is passed over", run=row["run_id"])
         for team in await self.load_teams():
             ledger.state.put_team(team)
         ledger.order_floor = int(floor["floor"])
