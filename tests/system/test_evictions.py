@@ -1,4 +1,4 @@
-"""Situations from the field in which evictions went wrong (the names in brackets are those of docs/scenarios.md).
+"""Situations from public bug reports of other schedulers in which evictions went wrong, numbered O-06 and so on.
 
 They ran with plain priorities in their first home. Here the default policy gives the same situation: the less urgent
 jobs are of class low, which has no minimum run, the more urgent ones of class normal or high. Times are scaled to a
