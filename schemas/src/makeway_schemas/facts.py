@@ -30,6 +30,7 @@ class AdmittedJob(Message):
     submitted_by: str
     submitted_at: datetime
     spec: JobSpec
+    teams_version: int = Field(default=0, description="Of the teams' rights by which it was admitted; rises with each.")
 
 
 class JobAdmitted(Traced):

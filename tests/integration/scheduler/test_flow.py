@@ -345,3 +345,15 @@ async def test_a_hold_that_had_started_before_it_was_withdrawn_goes_on(pool: Poo
     assert pool.planned("a")[f"{urgent}.1"].verb is Verb.RUN
     assert (f"{urgent}.1", gpu, "LIVE") in await pool.leases()
     assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", urgent) == 1
+
+
+async def test_a_job_is_decided_by_the_rights_it_was_admitted_by(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=3)
+    await pool.turn(node.report())
+    await pool.sql.execute("INSERT INTO teams (team_id, gpu_limit, configured) VALUES ('t', 2, true)")
+    jobs = [await pool.submit(team="t") for _ in range(3)]
+    version = await pool.sql.fetchval("SELECT sum(version) FROM teams")
+    news = [fact.model_copy(update={"job": fact.job.model_copy(update={"teams_version": version})})
+            for fact in await pool.news()]  # fmt: skip
+    await pool.turn(*news)
+    assert [await pool.state(job) for job in jobs] == ["STARTING", "STARTING", "QUEUED"]

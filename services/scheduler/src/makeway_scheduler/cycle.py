@@ -92,6 +92,7 @@ class Cycle:
             if any(isinstance(fact, PolicyApplied) and fact.policy_id > self._ledger.policy_id for fact in taken):
                 await look_for_policy(self._ledger, self._store)
             await self._take_policy()
+            await self._look_for_teams(taken)
             facts = await self._complete(taken)
             silent = self._silent()
             if facts or silent or self._is_due() or self._ledger.new_teams:
@@ -100,6 +101,13 @@ class Cycle:
             # Whatever was committed of them already is harmless to apply again.
             self._inbox.put_back(taken)
             raise
+
+    async def _look_for_teams(self, facts: Sequence[Fact]) -> None:
+        """No job is decided by older rights than those it was admitted by."""
+        newest = max((fact.job.teams_version for fact in facts if isinstance(fact, JobAdmitted)), default=0)
+        if newest > self._ledger.teams_version:
+            teams, self._ledger.teams_version = await self._store.load_teams()
+            self._ledger.new_teams = tuple(teams)
 
     async def _take_policy(self) -> None:
         """Take a newer policy, in a batch of its own: if it cannot be carried out, the former stays and facts go on."""

@@ -155,12 +155,12 @@ class Owner:
             await asyncio.sleep(self._settings.sweep_seconds)
             async for attempt in retry.backoff(initial_seconds=0.5, longest_seconds=5.0, retry_on=is_transient):
                 with attempt:
+                    await self._refresh_teams(ledger, inbox)
                     if len(inbox) < MOST_IN_A_BATCH:  # else most of what would be found is waiting there already
                         found = await self._store.unapplied(ever=ever)
                         ever = len(found) >= MOST_UNAPPLIED
                         inbox.put([fact for fact in found if not _is_known(ledger, fact)])
                     await self._sweep_events(outlet)
-                    await self._refresh_teams(ledger, inbox)
                     if await look_for_policy(ledger, self._store):
                         inbox.wake.set()
                     if round_number % 60 == 0:
@@ -178,7 +178,7 @@ class Owner:
             outlet.marked(published)
 
     async def _refresh_teams(self, ledger: Ledger, inbox: Inbox) -> None:
-        teams = await self._store.load_teams()
+        teams, ledger.teams_version = await self._store.load_teams()
         if any(ledger.state.teams.get(team.team_id) != team for team in teams):
             ledger.new_teams = tuple(teams)
             inbox.wake.set()

@@ -82,18 +82,19 @@ class Store:
             else:
                 # A restored database may hold a run without its job; one of them must not stop the pool.
                 _LOG.error("a run without its job is passed over", run=row["run_id"])
-        for team in await self.load_teams():
+        teams, ledger.teams_version = await self.load_teams()
+        for team in teams:
             ledger.state.put_team(team)
         ledger.order_floor = int(floor["floor"])
         ledger.loaded_at = await self.clock()
         synchronise(ledger, ledger.loaded_at)
         ledger.commit()
 
-    async def load_teams(self) -> list[Team]:
-        """The teams' rights; in a pool where no team was set up, everything is allowed."""
+    async def load_teams(self) -> tuple[list[Team], int]:
+        """The teams' rights and their version; in a pool where no team was set up, everything is allowed."""
         rows = [row async for row in _QUERIES.load_teams(self._pool)]
         any_configured = any(row["configured"] for row in rows)
-        return [
+        teams = [
             Team(
                 team_id=row["team_id"],
                 guarantee=float(row["guarantee"]),
@@ -105,6 +106,7 @@ class Store:
             )
             for row in rows
         ]
+        return teams, sum(row["version"] for row in rows)
 
     async def load_policies(self, known: int) -> list[tuple[int, Mapping[str, Any]]]:
         """The numbers and documents of policies that were applied after number ``known``, newest first."""

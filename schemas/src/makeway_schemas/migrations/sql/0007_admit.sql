@@ -55,6 +55,7 @@ CREATE FUNCTION admit_jobs(
 ) RETURNS TABLE (outcome text, job_id text, job_name text, bound bigint, outbox_id bigint, fact text) LANGUAGE plpgsql AS $$
 DECLARE
     rights_are_set boolean;
+    teams_version bigint;
     known idempotency_keys;
     team teams;
     job jobs;
@@ -72,6 +73,8 @@ BEGIN
         ON CONFLICT (team_id) DO NOTHING;
     END IF;
     PERFORM 1 FROM teams AS t WHERE t.team_id = ANY (p_teams) ORDER BY t.team_id FOR NO KEY UPDATE;
+    -- Rises with every change of any team's rights, so that the scheduler knows when its own are older.
+    SELECT sum(t.version) INTO teams_version FROM teams AS t;
 
     FOR i IN 1 .. cardinality(p_job_ids) LOOP
         job_id := p_job_ids[i]; job_name := p_names[i]; bound := NULL; outbox_id := NULL; fact := NULL;
@@ -110,7 +113,7 @@ BEGIN
             INSERT INTO idempotency_keys (team_id, key, request_hash, job_id)
             VALUES (p_teams[i], p_keys[i], p_hashes[i], p_job_ids[i]);
         END IF;
-        new_fact := admitted_job_fact(job);
+        new_fact := jsonb_set(admitted_job_fact(job), '{job,teams_version}', to_jsonb(teams_version));
         INSERT INTO admission_outbox AS o (pool_id, fact) VALUES (p_pool, new_fact) RETURNING o.outbox_id INTO outbox_id;
         fact := new_fact::text;
         UPDATE teams AS t SET admitted = t.admitted + 1 WHERE t.team_id = p_teams[i];
