@@ -222,3 +222,20 @@ async def open_pool_under_test(database: servers.Database, folder: Path, policy:
     pool = await open_pool(settings, service="scheduler-test")
     superuser = await asyncpg.connect(database.dsn)
     return PoolUnderTest(settings, pool, superuser, policy)
+
+
+async def start_job(pool: PoolUnderTest, node: Node, **spec: object) -> str:
+    """Submit a job and let it run."""
+    job = await pool.submit(**spec)
+    await pool.turn(*await pool.news())
+    await pool.turn(node.started(f"{job}.1"))
+    return job
+
+
+async def preempt(pool: PoolUnderTest, node: Node) -> tuple[str, str]:
+    """A running job and an urgent one that takes its place; the victim has not left yet."""
+    await pool.turn(node.report())
+    victim = await start_job(pool, node)
+    urgent = await pool.submit(class_name="urgent")
+    await pool.turn(*await pool.news())
+    return victim, urgent

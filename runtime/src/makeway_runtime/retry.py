@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from tenacity import (
@@ -38,5 +39,14 @@ def backoff(
         wait=wait_random_exponential(multiplier=initial_seconds, max=longest_seconds),
         stop=stop_never if within_seconds is None else stop_after_delay(within_seconds),
         before_sleep=before_sleep,
+        sleep=_sleep_unless_cancelled,
         reraise=True,
     )
+
+
+async def _sleep_unless_cancelled(seconds: float) -> None:
+    """Before Python 3.12 a library's `asyncio.wait_for` may turn a cancellation into an error that would be retried."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+    await asyncio.sleep(seconds)

@@ -131,7 +131,8 @@ async def _first(stopping: asyncio.Event, work: Awaitable[None], *others: asynci
 
 async def _within(limit_seconds: float, stopping: Awaitable[None]) -> None:
     try:
-        await asyncio.wait_for(stopping, limit_seconds)
+        async with asyncio.timeout(limit_seconds):
+            await stopping
     except TimeoutError:
         _LOG.error("stopping took too long and was cut short", limit_seconds=limit_seconds)
     except Exception:  # noqa: BLE001 - nothing may keep the process from ending

@@ -69,6 +69,14 @@ class Ack(Message):
     age_seconds: Age = 0.0
 
 
+class Resume(Message):
+    """A checkpoint that the job says it has loaded."""
+
+    step: int = Field(ge=0)
+    load_seconds: float = Field(ge=0)
+    age_seconds: Age = 0.0
+
+
 class NodeFact(Traced):
     """A fact that a node tells, with the session that tells it."""
 
@@ -171,6 +179,7 @@ class RunReport(Message):
     started_age_seconds: Age | None = None
     noticed_age_seconds: Age | None = None
     ack: Ack | None = None
+    resumed: Resume | None = None
     end: RunEnd | None = None
     ended_age_seconds: Age | None = None
     empty_gpus: tuple[GpuId, ...] = ()

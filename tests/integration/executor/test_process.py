@@ -65,6 +65,24 @@ async def test_a_killed_executor_is_followed_by_one_that_knows_its_runs(desk: De
     assert (end.exit_code, end.notice_delivered, end.cause) == (0, True, StopCause.PREEMPT)
 
 
+async def test_a_report_repeats_the_resume_of_a_run_also_after_a_restart(desk: Desk) -> None:
+    code = (
+        "import os, socket, json, time\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAKEWAY_CONTROL'])\n"
+        "s.sendall(json.dumps({'op': 'resumed', 'step': 3, 'load_seconds': 0.5}).encode() + b'\\n'); time.sleep(600)\n"
+    )
+    desk.start()
+    await desk.plan(await desk.session(), desk.planned(1, python(code)))
+    await desk.fact(1, "run_resumed")
+    for _ in range(2):
+        report = await desk.report(lambda report: any(run.resumed for run in report.runs))
+        resumed = report.runs[0].resumed
+        assert (resumed.step, resumed.load_seconds) == (3, 0.5)
+        assert resumed.age_seconds > 0
+        await desk.kill()
+        desk.start()
+
+
 async def test_a_stale_plan_that_is_published_last_changes_nothing_and_is_answered(desk: Desk) -> None:
     desk.start()
     session = await desk.session()

@@ -5,25 +5,7 @@ import itertools
 import pytest
 from makeway_schemas.facts import GpuEmpty, GpuReport, PlanNumber, RunEnd, RunReport
 from makeway_schemas.plans import Verb
-from makeway_schemas.states import StopCause
-from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempted
-
-
-async def start_job(pool: PoolUnderTest, node: Node, **spec: object) -> str:
-    """Submit a job and let it run."""
-    job = await pool.submit(**spec)
-    await pool.turn(*await pool.news())
-    await pool.turn(node.started(f"{job}.1"))
-    return job
-
-
-async def preempt(pool: PoolUnderTest, node: Node) -> tuple[str, str]:
-    """A running job and an urgent one that takes its place; the victim has not left yet."""
-    await pool.turn(node.report())
-    victim = await start_job(pool, node)
-    urgent = await pool.submit(class_name="urgent")
-    await pool.turn(*await pool.news())
-    return victim, urgent
+from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempt, preempted, start_job
 
 
 async def test_a_job_runs_on_a_free_gpu_and_leaves_nothing_behind(pool: PoolUnderTest) -> None:
@@ -61,29 +43,6 @@ async def test_a_preemption_keeps_the_freed_gpu_for_its_preemptor(pool: PoolUnde
     await pool.turn(node.exited(f"{urgent}.1", ended()))
     # The victim keeps its submit time and goes before the third.
     assert await pool.leases() == [(f"{victim}.2", "GPU-a-0", "LIVE")]
-
-
-async def test_a_preemption_is_recorded_step_by_step(pool: PoolUnderTest) -> None:
-    node = Node("a")
-    victim, urgent = await preempt(pool, node)
-    await pool.turn(node.noticed(f"{victim}.1"), node.acked(f"{victim}.1", 7))
-    await pool.turn(node.exited(f"{victim}.1", preempted()), node.started(f"{urgent}.1"))
-    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
-    assert (row["preemptor_job"], row["victim_run"], row["trigger"]) == (urgent, f"{victim}.1", "arrival")
-    assert row["acked_step"] == 7
-    assert row["void"] is False
-    times = [row[name] for name in ("decided_at", "noticed_at", "exited_at", "empty_at", "bound_at")]
-    assert None not in times
-    assert row["lost_gpu_seconds"] >= 0
-
-
-async def test_an_exit_before_the_notice_keeps_its_result_and_voids_the_preemption(pool: PoolUnderTest) -> None:
-    node = Node("a")
-    victim, urgent = await preempt(pool, node)
-    await pool.turn(node.exited(f"{victim}.1", ended(0, cause=StopCause.PREEMPT, notice_delivered=False)))
-    assert await pool.state(victim) == "SUCCEEDED"
-    assert await pool.sql.fetchval("SELECT void FROM preemptions") is True
-    assert await pool.leases() == [(f"{urgent}.1", "GPU-a-0", "LIVE")]
 
 
 async def test_a_job_that_declared_itself_done_succeeds_although_it_was_noticed(pool: PoolUnderTest) -> None:
@@ -246,27 +205,6 @@ async def test_a_quarantined_gpu_gets_no_new_run(pool: PoolUnderTest) -> None:
     assert await pool.leases() == [(f"{waiting}.1", "GPU-a-0", "LIVE")]
 
 
-async def test_a_hold_on_a_gpu_that_is_quarantined_ends(pool: PoolUnderTest) -> None:
-    node = Node("a")
-    await pool.turn(node.report())
-    victim = await start_job(pool, node, class_name="low")
-    heir = await pool.submit()
-    await pool.turn(*await pool.news())
-    await pool.turn(node.exited(f"{victim}.1", preempted(), empty=()))
-    sick = GpuReport(
-        gpu_id="GPU-a-0", index=0, type_name="A100", vram_mib=CARD_MIB, condition="quarantined", reason="x"
-    )
-    runs = (RunReport(run_id=f"{victim}.1", state="ended", end=preempted()),)
-    await pool.turn(node.report(gpus=(sick,), runs=runs))
-    assert await pool.leases() == [(f"{heir}.1", "GPU-a-0", "NEXT")]
-    assert pool.planned("a")[f"{heir}.1"].verb is Verb.WITHDRAW
-    await pool.turn(node.exited(f"{heir}.1", RunEnd(outcome="never_started")))
-    assert await pool.state(heir) == "QUEUED"
-    assert await pool.leases() == []
-    await pool.turn(node.report())
-    assert await pool.leases() == [(f"{heir}.2", "GPU-a-0", "LIVE")]
-
-
 async def test_a_lost_run_is_requeued_without_counting_against_the_job(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report())
@@ -310,41 +248,6 @@ async def test_a_run_that_was_replaced_while_its_node_was_away_is_told_to_stop(p
     assert len(pool.plans("a")) == plans
     await pool.turn(node.report())
     assert pool.planned("a") == {}
-
-
-async def hold_that_moves(pool: PoolUnderTest) -> tuple[Node, str, str]:
-    """A hold behind a victim that drains, and another GPU that has become free meanwhile."""
-    node = Node("a", gpus=2)
-    await pool.turn(node.report())
-    victim = await start_job(pool, node)
-    other = await start_job(pool, node)
-    urgent = await pool.submit(class_name="urgent")
-    await pool.turn(*await pool.news())
-    stopping = victim if await pool.state(victim) == "STOPPING" else other
-    ending = other if stopping == victim else victim
-    gpu = next(gpu for run, gpu, _ in await pool.leases() if run == f"{ending}.1")
-    await pool.turn(node.exited(f"{ending}.1", ended(), empty=[gpu]))
-    return node, urgent, stopping
-
-
-async def test_a_hold_moves_to_a_gpu_that_is_free_sooner(pool: PoolUnderTest) -> None:
-    node, urgent, _ = await hold_that_moves(pool)
-    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.WITHDRAW
-    assert await pool.state(urgent) == "RESERVED"
-    await pool.turn(node.exited(f"{urgent}.1", RunEnd(outcome="never_started")))
-    assert await pool.state(urgent) == "STARTING"
-    assert pool.planned("a")[f"{urgent}.2"].after == ()
-    assert await pool.sql.fetchval("SELECT preemptions FROM job_states WHERE job_id = $1", urgent) == 0
-
-
-async def test_a_hold_that_had_started_before_it_was_withdrawn_goes_on(pool: PoolUnderTest) -> None:
-    node, urgent, stopping = await hold_that_moves(pool)
-    gpu = next(gpu for run, gpu, _ in await pool.leases() if run == f"{stopping}.1")
-    await pool.turn(node.exited(f"{stopping}.1", preempted(), empty=[gpu]), node.started(f"{urgent}.1"))
-    assert await pool.state(urgent) == "RUNNING"
-    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.RUN
-    assert (f"{urgent}.1", gpu, "LIVE") in await pool.leases()
-    assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", urgent) == 1
 
 
 async def test_a_job_is_decided_by_the_rights_it_was_admitted_by(pool: PoolUnderTest) -> None:

@@ -115,7 +115,13 @@ def preemptions(
 
 
 def _preemption_row(record: PreemptionView) -> tuple[str, ...]:
-    notes = ["void: it had ended by itself"] if record.void else ["killed after its grace"] if record.forced else []
+    notes = (
+        ["void: it had not started, or had ended by itself"]
+        if record.void
+        else ["killed after its grace"]
+        if record.forced
+        else []
+    )
     if record.resumed_step is not None:
         notes.append(f"resumed at step {record.resumed_step}")
     return (

@@ -189,7 +189,8 @@ async def has_ended(process: subprocess.Popen[bytes], timeout_seconds: float) ->
     loop = asyncio.get_running_loop()
     try:
         loop.add_reader(descriptor, ended.set)
-        await asyncio.wait_for(ended.wait(), timeout_seconds)
+        async with asyncio.timeout(timeout_seconds):
+            await ended.wait()
     except TimeoutError:
         return False
     finally:

@@ -31,7 +31,8 @@ def service_probe(health_file: Path) -> Callable[[], Awaitable[Trouble | None]]:
         except (OSError, ValueError):
             return _silent("has not said its health port yet")
         try:
-            status, body = await asyncio.wait_for(_get_health(port), _TIMEOUT_SECONDS)
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                status, body = await _get_health(port)
         except TimeoutError:
             return _silent(f"/healthz gave no answer for {_TIMEOUT_SECONDS:g} s")
         except (OSError, ValueError, EOFError) as error:

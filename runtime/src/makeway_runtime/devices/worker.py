@@ -47,7 +47,8 @@ class BoundedWorker:
 
         jobs.put(job)
         try:
-            return await asyncio.wait_for(answer, self._limit_seconds)
+            async with asyncio.timeout(self._limit_seconds):
+                return await answer
         except TimeoutError as error:
             if self._jobs is jobs:
                 self._jobs = None

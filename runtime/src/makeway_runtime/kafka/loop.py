@@ -195,7 +195,8 @@ class HotLoop:
         for partition in self._partitions:
             if partition not in self._caught_up and self.last_poll_at is not None:
                 # Retention may have removed all that was left to read: the consumer knows, and reads from memory.
-                self._positions[partition] = await asyncio.wait_for(consumer.position(partition), STOP_TIMEOUT_SECONDS)
+                async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
+                    self._positions[partition] = await consumer.position(partition)
 
     def _look(self, consumer: AIOKafkaConsumer) -> None:
         """Notes how far the broker is and when it last answered."""
@@ -222,7 +223,8 @@ def _is_trouble(error: BaseException) -> bool:
 
 async def _close(consumer: AIOKafkaConsumer) -> None:
     try:
-        await asyncio.wait_for(consumer.stop(), STOP_TIMEOUT_SECONDS)
+        async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
+            await consumer.stop()
     except (KafkaError, OSError, TimeoutError) as error:
         _LOG.info("a Kafka consumer closed with an error", error=repr(error))
 

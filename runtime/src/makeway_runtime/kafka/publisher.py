@@ -62,7 +62,7 @@ class Publisher:
         await asyncio.wait([making], timeout=limit_seconds)
         if not making.done():
             making.cancel()
-            await asyncio.wait([making])
+            await asyncio.wait([making], timeout=limit_seconds)
         elif making.exception() is None:
             await self._close(making.result(), flush_seconds=limit_seconds)
 

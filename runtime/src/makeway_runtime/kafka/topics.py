@@ -29,7 +29,8 @@ async def ensure_topics(settings: ServiceSettings, topics: Sequence[TopicSpec]) 
     if not topics:
         return
     try:
-        await asyncio.wait_for(_create(settings, topics), CREATE_TIMEOUT_SECONDS)
+        async with asyncio.timeout(CREATE_TIMEOUT_SECONDS):
+            await _create(settings, topics)
     except (KafkaError, OSError, TimeoutError) as error:
         raise TransientError(f"topics could not be created: {error!r}") from error
 

@@ -83,11 +83,13 @@ class AdmissionService:
         """Publishes what is committed if the broker takes it soon; the outbox keeps the rest."""
         if self._doors is not None:
             with contextlib.suppress(TimeoutError, TransientError):
-                await asyncio.wait_for(self._doors.outbox.flush(), _FLUSH_SECONDS)
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._doors.outbox.flush()
         await self._publisher.stop()
         if self._pool is not None:
             try:
-                await asyncio.wait_for(self._pool.close(), _FLUSH_SECONDS)
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._pool.close()
             except TimeoutError:
                 self._pool.terminate()
                 # Connections that are aborted are closed by the loop's next turn.

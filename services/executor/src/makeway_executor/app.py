@@ -185,7 +185,8 @@ class Executor:
         await node.drain(grace_seconds)
         self._outlet.ask_report()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._outlet.flushed(), FLUSH_SECONDS)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._outlet.flushed()
         signal.raise_signal(signal.SIGTERM)
 
 

@@ -9,6 +9,7 @@ from makeway_schemas.facts import (
     CheckpointAcked,
     GpuEmpty,
     NoticeDelivered,
+    Resume,
     RunEnd,
     RunExited,
     RunResumed,
@@ -40,9 +41,11 @@ class Teller:
         """The job saved its state."""
         return CheckpointAcked(**self._about(run, f"ack/{ack.step}/{moment_ns}"), ack=ack)
 
-    def resumed(self, run: Run, step: int, load_seconds: float) -> RunResumed:
+    def resumed(self, run: Run, resume: Resume) -> RunResumed:
         """The job goes on from a checkpoint."""
-        return RunResumed(**self._about(run, "resumed"), step=step, load_seconds=load_seconds, age_seconds=0.0)
+        return RunResumed(
+            **self._about(run, "resumed"), step=resume.step, load_seconds=resume.load_seconds, age_seconds=0.0
+        )
 
     def exited(self, run: Run, end: RunEnd, empty_gpus: tuple[str, ...]) -> RunExited:
         """The run is over."""

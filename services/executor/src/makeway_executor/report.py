@@ -84,6 +84,9 @@ def _gpu_report(info: GpuInfo, present: bool, watch: GpuWatch) -> GpuReport:
 
 def _run_report(run: Run) -> RunReport:
     ack = None if run.ack is None else run.ack.model_copy(update={"age_seconds": clock.age_seconds(run.ack_ns)})
+    resumed = run.resumed
+    if resumed is not None:
+        resumed = resumed.model_copy(update={"age_seconds": clock.age_seconds(run.resumed_ns)})
     planned = () if run.planned is None else tuple(gpu.gpu_id for gpu in run.planned.gpus)
     ended = run.end is not None
     return RunReport(
@@ -93,6 +96,7 @@ def _run_report(run: Run) -> RunReport:
         started_age_seconds=_age(run.started_ns),
         noticed_age_seconds=_age(run.noticed_ns),
         ack=ack,
+        resumed=resumed,
         end=run.end,
         ended_age_seconds=_age(run.ended_ns),
         empty_gpus=tuple(gpu_id for gpu_id in planned if gpu_id not in run.held_gpus) if ended else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from makeway_schemas.facts import Ack, RunEnd
+from makeway_schemas.facts import Ack, Resume, RunEnd
 from makeway_schemas.plans import PlannedRun, Stop
 from makeway_schemas.states import StopCause
 
@@ -33,6 +33,8 @@ class Run:
     ended_ns: int | None = None
     ack: Ack | None = None
     ack_ns: int = 0
+    resumed: Resume | None = None
+    resumed_ns: int = 0
     end: RunEnd | None = None
     held_gpus: set[str] = field(default_factory=set)
     exit_told: bool = False

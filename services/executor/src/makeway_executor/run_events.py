@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import structlog
-from makeway_schemas.facts import Fact, RunEnd
+from makeway_schemas.facts import Fact, Resume, RunEnd
 from makeway_schemas.states import StopCause
 
 from makeway_executor import clock, ends
@@ -114,8 +114,9 @@ class RunEvents:
         self._telling.put(self.teller.acked(run, run.ack, run.ack_ns), at_ns=run.ack_ns)
 
     def _on_resumed(self, run: Run, data: dict[str, Any]) -> None:
-        fact = self.teller.resumed(run, data["step"], data["load_seconds"])
-        self._telling.put(fact, at_ns=data["boottime_ns"])
+        run.resumed = Resume(step=data["step"], load_seconds=data["load_seconds"])
+        run.resumed_ns = data["boottime_ns"]
+        self._telling.put(self.teller.resumed(run, run.resumed), at_ns=run.resumed_ns)
 
     def _on_end(self, run: Run, data: dict[str, Any]) -> None:
         if run.end is None:

@@ -106,6 +106,8 @@ def _apply_run_report(ledger: Ledger, node_id: str, report: RunReport, now: floa
         apply_runs.note_noticed(ledger, ledger.runs[run.run_id], now - report.noticed_age_seconds, now)
     if report.ack is not None:
         apply_runs.note_ack(ledger, ledger.runs[run.run_id], report.ack, now)
+    if report.resumed is not None:
+        apply_runs.note_resumed(ledger, ledger.runs[run.run_id], report.resumed, now)
     if report.end is not None:
         ended_at = now - (report.ended_age_seconds or 0.0)
         apply_runs.note_exited(ledger, ledger.runs[run.run_id], report.end, now, ended_at=ended_at)

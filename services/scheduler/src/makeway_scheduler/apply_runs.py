@@ -8,6 +8,7 @@ from makeway_schemas.facts import (
     CheckpointAcked,
     GpuEmpty,
     NoticeDelivered,
+    Resume,
     RunEnd,
     RunExited,
     RunResumed,
@@ -127,22 +128,29 @@ def note_ack(ledger: Ledger, run: RunRecord, ack: Ack, now: float) -> None:
 def apply_run_resumed(ledger: Ledger, fact: RunResumed, now: float) -> None:
     """The job loaded a checkpoint: closes the record of the preemption before it."""
     run = ledger.runs.get(fact.run_id)
-    if run is None or run.node_id != fact.node_id or run.resumed_at is not None:
+    if run is not None and run.node_id == fact.node_id:
+        resume = Resume(step=fact.step, load_seconds=fact.load_seconds, age_seconds=fact.age_seconds)
+        note_resumed(ledger, run, resume, now)
+
+
+def note_resumed(ledger: Ledger, run: RunRecord, resume: Resume, now: float) -> None:
+    """Book the first checkpoint that the run loaded, and what it tells of the preemption before it."""
+    if run.resumed_at is not None:
         return
-    at = max(now - fact.age_seconds, run.planned_at)
-    run = replace(run, resumed_at=at, resumed_step=fact.step, load_seconds=fact.load_seconds)
+    at = max(now - resume.age_seconds, run.planned_at)
+    run = replace(run, resumed_at=at, resumed_step=resume.step, load_seconds=resume.load_seconds)
     ledger.runs.put(run.run_id, run)
     job = ledger.jobs.get(run.job_id)
     if job is None:
         return
     if job.last_victim_run is not None:
         _note_preemption(
-            ledger, job.last_victim_run, resumed_at=at, resumed_step=fact.step, load_seconds=fact.load_seconds
+            ledger, job.last_victim_run, resumed_at=at, resumed_step=resume.step, load_seconds=resume.load_seconds
         )
     if run.started_at is not None:
         job = replace(job, restart_seconds=max(0.0, at - run.started_at))
         ledger.jobs.put(job.job_id, job)
-    ledger.tell(job, "resumed", now, step=fact.step, load_seconds=fact.load_seconds)
+    ledger.tell(job, "resumed", now, step=resume.step, load_seconds=resume.load_seconds)
 
 
 def apply_run_exited(ledger: Ledger, fact: RunExited, now: float) -> None:
@@ -317,5 +325,5 @@ def _note_preemption_end(ledger: Ledger, run: RunRecord, end: RunEnd, cause: End
         exited_at=run.ended_at,
         forced=end.forced,
         lost_gpu_seconds=lost if cause is EndCause.PREEMPTED else 0.0,
-        void=cause not in (EndCause.PREEMPTED, EndCause.NEVER_STARTED),
+        void=cause is not EndCause.PREEMPTED,
     )

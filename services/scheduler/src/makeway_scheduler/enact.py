@@ -79,7 +79,7 @@ def _preempt(ledger: Ledger, choice: policy_choices.Preempt, now: float) -> None
     for victim in choice.victims:
         _stop_victim(ledger, choice, run, victim, now)
     for held in choice.stopped_holds:
-        _stop_hold(ledger, held, now)
+        _stop_hold(ledger, choice, run, held, now)
     victims = ", ".join(victim.run_id for victim in choice.victims) or "no run"
     holds = f", and the hold of {', '.join(choice.stopped_holds)}" if choice.stopped_holds else ""
     _decide(
@@ -96,6 +96,18 @@ def _stop_victim(
     ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, victim: policy_choices.Victim, now: float
 ) -> None:
     record = ledger.runs[victim.run_id]
+    _record_preemption(ledger, choice, run, record, victim.cost_gpu_seconds, now)
+    stop_run(ledger, record, StopCause.PREEMPT, victim.grace_seconds, now)
+    job = ledger.jobs[victim.job_id]
+    ledger.tell(
+        job, "preempted", now, by=choice.job_id, trigger=choice.trigger.value, grace_seconds=victim.grace_seconds,
+        expected_cost_gpu_seconds=round(victim.cost_gpu_seconds, 3),
+    )  # fmt: skip
+
+
+def _record_preemption(
+    ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, victim: RunRecord, cost: float, now: float
+) -> None:
     ledger.batch.new_preemptions.append(
         {
             "preemptor_job": choice.job_id,
@@ -105,26 +117,22 @@ def _stop_victim(
             "trigger": choice.trigger.value,
             "rule": choice.rule,
             "preemptor_value": run.value,
-            "victim_value": record.value,
-            "expected_cost": victim.cost_gpu_seconds,
-            "gpu_count": len(record.placement),
+            "victim_value": victim.value,
+            "expected_cost": cost,
+            "gpu_count": len(victim.placement),
             "decided_at": now,
         }
     )
-    stop_run(ledger, record, StopCause.PREEMPT, victim.grace_seconds, now)
-    job = ledger.jobs[victim.job_id]
-    ledger.tell(
-        job, "preempted", now, by=choice.job_id, trigger=choice.trigger.value, grace_seconds=victim.grace_seconds,
-        expected_cost_gpu_seconds=round(victim.cost_gpu_seconds, 3),
-    )  # fmt: skip
 
 
-def _stop_hold(ledger: Ledger, run_id: str, now: float) -> None:
+def _stop_hold(ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, run_id: str, now: float) -> None:
     held = ledger.runs[run_id]
     if held.pending:
         drop_pending(ledger, held, now)
         job_moves.requeue(ledger, ledger.jobs[held.job_id], now, cause=EndCause.NEVER_STARTED)
     else:
+        # It may have started a moment ago, and is then preempted like any other; else the record ends void.
+        _record_preemption(ledger, choice, run, held, 0.0, now)
         stop_run(ledger, held, StopCause.PREEMPT, job_moves.grace_of(ledger, ledger.jobs[held.job_id]), now)
 
 

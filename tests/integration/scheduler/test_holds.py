@@ -1,0 +1,61 @@
+"""Holds: what a job keeps while the GPUs it was promised become empty."""
+
+from makeway_schemas.facts import GpuReport, RunEnd, RunReport
+from makeway_schemas.plans import Verb
+from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempted, start_job
+
+
+async def test_a_hold_on_a_gpu_that_is_quarantined_ends(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    victim = await start_job(pool, node, class_name="low")
+    heir = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.exited(f"{victim}.1", preempted(), empty=()))
+    sick = GpuReport(
+        gpu_id="GPU-a-0", index=0, type_name="A100", vram_mib=CARD_MIB, condition="quarantined", reason="x"
+    )
+    runs = (RunReport(run_id=f"{victim}.1", state="ended", end=preempted()),)
+    await pool.turn(node.report(gpus=(sick,), runs=runs))
+    assert await pool.leases() == [(f"{heir}.1", "GPU-a-0", "NEXT")]
+    assert pool.planned("a")[f"{heir}.1"].verb is Verb.WITHDRAW
+    await pool.turn(node.exited(f"{heir}.1", RunEnd(outcome="never_started")))
+    assert await pool.state(heir) == "QUEUED"
+    assert await pool.leases() == []
+    await pool.turn(node.report())
+    assert await pool.leases() == [(f"{heir}.2", "GPU-a-0", "LIVE")]
+
+
+async def hold_that_moves(pool: PoolUnderTest) -> tuple[Node, str, str]:
+    """A hold behind a victim that drains, and another GPU that has become free meanwhile."""
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    victim = await start_job(pool, node)
+    other = await start_job(pool, node)
+    urgent = await pool.submit(class_name="urgent")
+    await pool.turn(*await pool.news())
+    stopping = victim if await pool.state(victim) == "STOPPING" else other
+    ending = other if stopping == victim else victim
+    gpu = next(gpu for run, gpu, _ in await pool.leases() if run == f"{ending}.1")
+    await pool.turn(node.exited(f"{ending}.1", ended(), empty=[gpu]))
+    return node, urgent, stopping
+
+
+async def test_a_hold_moves_to_a_gpu_that_is_free_sooner(pool: PoolUnderTest) -> None:
+    node, urgent, _ = await hold_that_moves(pool)
+    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.WITHDRAW
+    assert await pool.state(urgent) == "RESERVED"
+    await pool.turn(node.exited(f"{urgent}.1", RunEnd(outcome="never_started")))
+    assert await pool.state(urgent) == "STARTING"
+    assert pool.planned("a")[f"{urgent}.2"].after == ()
+    assert await pool.sql.fetchval("SELECT preemptions FROM job_states WHERE job_id = $1", urgent) == 0
+
+
+async def test_a_hold_that_had_started_before_it_was_withdrawn_goes_on(pool: PoolUnderTest) -> None:
+    node, urgent, stopping = await hold_that_moves(pool)
+    gpu = next(gpu for run, gpu, _ in await pool.leases() if run == f"{stopping}.1")
+    await pool.turn(node.exited(f"{stopping}.1", preempted(), empty=[gpu]), node.started(f"{urgent}.1"))
+    assert await pool.state(urgent) == "RUNNING"
+    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.RUN
+    assert (f"{urgent}.1", gpu, "LIVE") in await pool.leases()
+    assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", urgent) == 1

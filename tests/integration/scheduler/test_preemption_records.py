@@ -1,0 +1,76 @@
+"""The record of a preemption: whole, also where messages were lost or the victim was quicker."""
+
+from makeway_schemas.facts import Resume, RunEnd, RunReport
+from makeway_schemas.states import StopCause
+from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
+
+
+async def test_a_preemption_is_recorded_step_by_step(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"), node.acked(f"{victim}.1", 7))
+    await pool.turn(node.exited(f"{victim}.1", preempted()), node.started(f"{urgent}.1"))
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
+    assert (row["preemptor_job"], row["victim_run"], row["trigger"]) == (urgent, f"{victim}.1", "arrival")
+    assert row["acked_step"] == 7
+    assert row["void"] is False
+    times = [row[name] for name in ("decided_at", "noticed_at", "exited_at", "empty_at", "bound_at")]
+    assert None not in times
+    assert row["lost_gpu_seconds"] >= 0
+
+
+async def test_an_exit_before_the_notice_keeps_its_result_and_voids_the_preemption(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.exited(f"{victim}.1", ended(0, cause=StopCause.PREEMPT, notice_delivered=False)))
+    assert await pool.state(victim) == "SUCCEEDED"
+    assert await pool.sql.fetchval("SELECT void FROM preemptions") is True
+    assert await pool.leases() == [(f"{urgent}.1", "GPU-a-0", "LIVE")]
+
+
+async def test_a_report_repeats_a_resume_that_was_lost(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.exited(f"{victim}.1", preempted()), node.started(f"{urgent}.1"))
+    await pool.turn(node.exited(f"{urgent}.1", ended()))
+    report = RunReport(
+        run_id=f"{victim}.2", state="running", pid=5, started_age_seconds=2.0,
+        resumed=Resume(step=7, load_seconds=0.25, age_seconds=1.0),
+    )  # fmt: skip
+    await pool.turn(node.report(runs=(report,)))
+    await pool.turn(node.report(runs=(report,)))
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
+    assert (row["resumed_step"], row["load_seconds"]) == (7, 0.25)
+    assert row["resumed_at"] is not None
+    resumed = "SELECT count(*) FROM job_events WHERE job_id = $1 AND kind = 'resumed'"
+    assert await pool.sql.fetchval(resumed, victim) == 1
+
+
+async def hold_that_is_taken_over(pool: PoolUnderTest, node: Node) -> tuple[str, str, str]:
+    """The runs of a victim and of the hold behind it, and the urgent job that takes the hold over."""
+    await pool.turn(node.report())
+    victim = await start_job(pool, node, class_name="low")
+    holder = await pool.submit(class_name="high")
+    await pool.turn(*await pool.news())
+    urgent = await pool.submit(class_name="urgent")
+    await pool.turn(*await pool.news())
+    return f"{victim}.1", f"{holder}.1", urgent
+
+
+async def test_a_hold_that_had_just_started_when_it_was_taken_over_is_preempted(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, held, urgent = await hold_that_is_taken_over(pool, node)
+    await pool.turn(node.exited(victim, preempted()), node.started(held), node.noticed(held))
+    await pool.turn(node.exited(held, preempted()))
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions WHERE victim_run = $1", held)
+    assert (row["preemptor_job"], row["void"]) == (urgent, False)
+    assert row["exited_at"] is not None
+
+
+async def test_a_hold_that_had_not_started_when_it_was_taken_over_was_not_preempted(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    _, held, _ = await hold_that_is_taken_over(pool, node)
+    await pool.turn(node.exited(held, RunEnd(outcome="never_started")))
+    assert await pool.sql.fetchval("SELECT void FROM preemptions WHERE victim_run = $1", held) is True
+    holder = "SELECT preemptions FROM job_states WHERE job_id = $1"
+    assert await pool.sql.fetchval(holder, held.removesuffix(".1")) == 0
