@@ -27,7 +27,7 @@ check: setup ## the fast part: format, lint, types, import rules, generated file
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m makeway_schemas.generate --check
 	$(BIN)/python -m makeway_admission.generate --check
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest -n 2 tests/unit
 
 test: check ## every check: the fast part, then property, integration and system tests on real servers
 	$(BIN)/pytest -n 2 --dist loadfile tests/property tests/integration

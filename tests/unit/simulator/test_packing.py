@@ -107,6 +107,19 @@ SHAPES = st.builds(
 ) | st.builds(pod, milli=st.sampled_from([100, 300, 460, 700]), cpu=st.sampled_from([0, 1_000, 6_000]))
 
 
+def filled_up(shape: PodShape, demand: PodShape) -> float:
+    """The fragmentation that is measured on a node of one card whose CPUs one pod takes, for one shape of demand."""
+    fleet = Fleet([node("a", gpus=1, cpu=1000)])
+    fleet.put(0, shape, [0])
+    measured = FilledFragmentation(fleet, typical([demand], coverage=1.0))
+    return float(measured.options(np.array([0]), pod(gpus=0, milli=0, cpu=0)).before[0])
+
+
+def test_a_node_without_cpus_still_serves_those_who_ask_for_none() -> None:
+    assert filled_up(pod(milli=300, cpu=1000), pod(milli=100, cpu=0)) == 0
+    assert filled_up(pod(milli=300, cpu=1000), pod(milli=100, cpu=1)) == 700
+
+
 @settings(max_examples=60, deadline=None)
 @given(demand=st.lists(SHAPES, min_size=1, max_size=8), placed=st.lists(SHAPES, max_size=12), new=SHAPES)
 def test_arrays_and_the_policy_weigh_fragmentation_alike(

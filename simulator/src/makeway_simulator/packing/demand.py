@@ -140,7 +140,7 @@ class FilledFragmentation(Fragmentation):
     def __init__(self, fleet: Fleet, weighted: Sequence[Weighted]) -> None:
         using = [each.shape for each in weighted if each.shape.gpus]
         self._per_job: Floats = np.array([shape.total_milli for shape in using], dtype=np.float64)
-        self._cpu_per_job: Ints = np.array([max(1, shape.cpu_milli) for shape in using], dtype=np.int64)
+        self._cpu_per_job: Floats = np.array([shape.cpu_milli or np.nan for shape in using], dtype=np.float64)
         super().__init__(fleet, weighted)
 
     def _usable_of(self, levels: Ints, milli: Sequence[int]) -> Shorts:
@@ -151,7 +151,9 @@ class FilledFragmentation(Fragmentation):
     def _amount(self, nodes: Ints, cpu: Ints, total: Ints, served: Shorts, used: Shorts) -> Floats:
         single = super()._amount(nodes, cpu, total, served, used)
         by_gpu = np.where(self._count > 1, served // np.maximum(1, self._count) * self._per_job, used)
-        by_cpu = np.maximum(cpu, 0)[:, None] // self._cpu_per_job * self._per_job
+        # Shapes that ask for no CPU (NaN) are bounded by GPUs alone, also on a node whose CPUs are all in use.
+        jobs = np.nan_to_num(np.maximum(cpu, 0)[:, None] // self._cpu_per_job, nan=np.inf)
+        by_cpu = jobs * self._per_job
         admits = self._admits[self._fleet.model[nodes]]
         full: Floats = total * self._weight - (admits * np.minimum(by_gpu, by_cpu)) @ self._using
         return (single + full) / 2
