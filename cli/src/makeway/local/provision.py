@@ -17,11 +17,33 @@ from makeway_schemas.migrate import upgrade
 __all__ = ["provision"]
 
 
+class RolesInUse(Exception):
+    """Another cluster's services are connected as the roles that would get new passwords here."""
+
+
 def provision(dsn: str, role_passwords: dict[str, str]) -> None:
-    """Bring the database that `dsn` names to what the services need; safe to repeat."""
+    """Bring the database that `dsn` names to what the services need; safe to repeat. Raises RolesInUse."""
     asyncio.run(_ensure_database(dsn))
+    asyncio.run(_check_unused(dsn, list(role_passwords)))
     upgrade(dsn)
     asyncio.run(_set_passwords(dsn, role_passwords))
+
+
+async def _check_unused(dsn: str, roles: list[str]) -> None:
+    """Roles and their passwords belong to the whole server: two clusters there would shut each other out."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        used = await connection.fetchrow(
+            "SELECT usename, datname FROM pg_stat_activity WHERE usename = ANY($1::text[]) ORDER BY usename LIMIT 1",
+            roles,
+        )
+    finally:
+        await connection.close()
+    if used is not None:
+        raise RolesInUse(
+            f"another cluster is connected to this PostgreSQL server as {used['usename']} "
+            f"(database {used['datname']}): each cluster needs a server of its own"
+        )
 
 
 async def _ensure_database(dsn: str) -> None:
@@ -50,7 +72,7 @@ def main() -> None:
     """Read the environment, provision, say what failed in one line."""
     try:
         provision(os.environ["MAKEWAY_POSTGRES_DSN"], json.loads(os.environ["MAKEWAY_ROLE_PASSWORDS"]))
-    except (OSError, asyncpg.PostgresError) as error:
+    except (OSError, asyncpg.PostgresError, RolesInUse) as error:
         sys.exit(f"the database could not be prepared: {error}")
 
 

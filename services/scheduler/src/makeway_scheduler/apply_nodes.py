@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import structlog
 from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
 from makeway_schemas.states import NodeState
 
 from makeway_scheduler import apply_runs, job_moves
 from makeway_scheduler.ledger import GpuRecord, Ledger, NodeRecord
+
+_LOG: Final = structlog.get_logger(__name__)
 
 SILENCE_SECONDS: Final = 15.0
 
@@ -21,7 +24,9 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
     """Register the node and its GPUs, book what its runs did, and see whether it needs its plan again."""
     known = ledger.nodes.get(fact.node_id)
     if known is not None and fact.session < known.session and fact.boot_id == known.boot_id:
-        return  # an executor that a newer one has replaced
+        # Nothing of it counts any more; the newer one reports for the node.
+        _LOG.warning("a report of an executor that a newer one has replaced is ignored", node=fact.node_id)
+        return
     node = _node_of(fact, known, now)
     if node != known:
         ledger.nodes.put(node.node_id, node)
