@@ -8,13 +8,13 @@ One pass, in this order:
  4. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
     a holder whose GPUs are not empty yet is looked at in its place, and moves if free GPUs suffice
  5. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
- 6. tell the reason of jobs that came to wait behind an identical one
+ 6. tell the reason of jobs that came to wait behind an identical one, or for their `begin_at`
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from makeway_policy import costs, holds, judge, overdue, priority, quota, victims, withdrawal
+from makeway_policy import begin, costs, holds, judge, overdue, priority, quota, victims, withdrawal
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
 from makeway_policy.explanation import explain_plan
 from makeway_policy.index import Index
@@ -62,7 +62,7 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
             choices.extend(_move(index, following, now))
         elif not index.unsettled:
             break
-    choices.extend(_tell_fresh(index))
+    choices.extend(_tell_fresh(index, now))
     index.sync(now)
     return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))
 
@@ -238,10 +238,10 @@ def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:
     return [choice for choice in choices if choice is not None]
 
 
-def _tell_fresh(index: Index) -> list[Choice]:
+def _tell_fresh(index: Index, now: float) -> list[Choice]:
     choices: list[Choice] = []
     for job_id in index.take_fresh():
-        refusal = index.refusal_for(job_id)
+        refusal = index.refusal_for(job_id) or begin.not_yet(index.state.jobs[job_id], now)
         choice = None if refusal is None else _wait(index.state, job_id, refusal)
         if choice is not None:
             choices.append(choice)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from makeway_policy import judge, placement, priority, protection, quota, victims
+from makeway_policy import begin, judge, placement, priority, protection, quota, victims
 from makeway_policy.index import Index
 from makeway_policy.model import GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
 from makeway_policy.queue import Bucket, Entry, bucket_key
 from makeway_policy.rooms import NodeRoom
-from makeway_policy.rules import Order, Policy
+from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _SHOWN = 10
@@ -92,8 +92,9 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
 def _refusal(index: Index, job: Job, now: float) -> Refusal | None:
     if job.held:
         return Refusal(reason=Reason.HELD, sentence="it is held: a person or a changed fact has to let it go on")
-    if job.begin_at is not None and job.begin_at > now:
-        return Refusal(reason=Reason.NOT_YET, sentence=f"it may begin in {job.begin_at - now:.0f} s")
+    early = begin.not_yet(job, now)
+    if early is not None:
+        return early
     verdict = judge.judge(index, job, now)
     return verdict if isinstance(verdict, Refusal) else None
 
@@ -120,7 +121,7 @@ def _count_ahead(index: Index, place: _Place) -> int:
 
 def _ahead_in(index: Index, bucket: Bucket, mine: Bucket, entry: Entry) -> int:
     """How many entries of a bucket come before `entry`; ties of q between teams are ordered by fair share."""
-    if index.policy.order is Order.FAIR and bucket.team != mine.team:
+    if index.fair and bucket.team != mine.team:
         theirs = (0, 0.0, 0.0) if bucket.capped else (1, *quota.fair_share_key(index.state, bucket.team))
         ours = (0, 0.0, 0.0) if mine.capped else (1, *quota.fair_share_key(index.state, mine.team))
         if theirs != ours:
@@ -153,6 +154,8 @@ def _gpus_of_node(index: Index, job: Job, node_id: str) -> Counter[str]:
         return Counter({f"node {node.health}": len(gpus)})
     if node.cordoned:
         return Counter({"node cordoned": len(gpus)})
+    if node.refusal:
+        return Counter({f"node takes no runs: {node.refusal}": len(gpus)})
     if not placement.node_allows(node, job):
         return Counter({"node not asked for": len(gpus)})
     counts: Counter[str] = Counter()

@@ -2,7 +2,8 @@
 
 Order of checks for each (the first that holds is what happens):
  1. its stop is decided, or it has started: nothing
- 2. a hold with a GPU that is quarantined, lost or cordoned: it ends, and its job is decided again
+ 2. a hold with a GPU that is quarantined, lost or cordoned, or on a node that takes no runs: it ends, and its job is
+    decided again
  3. a node that is not heard: it waits
  4. kept without leases, and nobody's NEXT lease is in the way any more: it gets its leases
  5. all its GPUs are proven empty and the node has not begun the start within the expiry: it ends, with back-off
@@ -83,7 +84,8 @@ def _has_bad_gpu(state: PoolState, run: Run) -> bool:
         gpu = state.gpus.get(lease.gpu_id)
         if gpu is None or gpu.health is not GpuHealth.AVAILABLE:
             return True
-    return any(state.nodes[node_id].cordoned for node_id in run.node_ids)
+    nodes = [state.nodes[node_id] for node_id in run.node_ids]
+    return any(node.cordoned or node.refusal for node in nodes)
 
 
 def _ended(job: Job, run: Run, cause: StopCause) -> Withdraw:

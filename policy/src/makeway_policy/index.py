@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from makeway_policy import capacity, overdue, placement, priority, quota
+from makeway_policy import begin, capacity, overdue, placement, priority, quota
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
@@ -48,6 +48,7 @@ class Index:
         self.holds: dict[str, str] = {}
         self._movers: dict[Shape, dict[str, None]] = {}
         self._shape_of: dict[str, Shape] = {}
+        self.fair = False
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.overdue: set[str] = set()
@@ -165,7 +166,7 @@ class Index:
     def order_of(self, bucket: Bucket, entry: Entry | None = None) -> tuple[float, ...]:
         """The place in the queue of a bucket's first job (or of another of its entries), as a key."""
         negative_q, submitted_at, order, _ = entry or bucket.entries[0]
-        if self.policy.order is not Order.FAIR or bucket.capped:
+        if not self.fair or bucket.capped:
             return (negative_q, 0, 0.0, 0.0, submitted_at, order)
         return (negative_q, 1, *quota.fair_share_key(self.state, bucket.team), submitted_at, order)
 
@@ -239,6 +240,10 @@ class Index:
         bucket.blocked = None
 
     def _take(self, changes: Changes, now: float) -> None:
+        fair = self.policy.order is Order.FAIR or (self.policy.order is Order.AUTO and self.state.weighs_teams)
+        if fair is not self.fair:
+            self.fair = fair
+            changes.everything = True
         for name in changes.groups:
             for job in self.state.jobs_of_group(name):
                 run = self.state.run_of(job.job_id)
@@ -337,7 +342,8 @@ class Index:
                 self._reclaimers_moved = True
             if bucket is not None and (bucket.blocked is None or bucket.head == job.job_id):
                 self.judge_again(bucket)
-        if job.refusal is None:
+        early = begin.is_early(job, now)
+        if job.refusal is None or (job.refusal.reason is Reason.NOT_YET and not early):
             self.fresh[job.job_id] = None
         self.set_timer("job", job.job_id, min((at for at in moments if at is not None), default=None))
 
@@ -446,7 +452,7 @@ class Index:
     def order_of_job(self, job: Job, now: float) -> tuple[float, ...]:
         """The place in the queue that the job has, or would have, as a key."""
         q, capped = priority.queue_value(job, self.policy, now)
-        if self.policy.order is not Order.FAIR or capped:
+        if not self.fair or capped:
             return (-q, 0, 0.0, 0.0, job.submitted_at, job.order)
         return (-q, 1, *quota.fair_share_key(self.state, job.team), job.submitted_at, job.order)
 

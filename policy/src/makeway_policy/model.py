@@ -215,15 +215,24 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A host. `cpus` and `memory_mib` of 0 mean that it does not count them (nothing is refused for them)."""
+    """A host. `cpus` and `memory_mib` of 0 mean that it does not count them (nothing is refused for them).
+
+    `refusal` is why it takes no runs now, in its own words; empty where it takes them.
+    """
 
     node_id: str
     pool: str = "default"
     health: NodeHealth = NodeHealth.READY
     cordoned: bool = False
+    refusal: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     cpus: float = 0.0
     memory_mib: int = 0
+
+    @property
+    def takes_placements(self) -> bool:
+        """Whether anything new may be placed on it."""
+        return self.health is NodeHealth.READY and not self.cordoned and not self.refusal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,6 @@ PLAIN: Final = replace(
     promoted_minimum_run_seconds=0.0,
     classes=MappingProxyType({name: _plain(rules) for name, rules in DEFAULT.classes.items()}),
 )
-FIFO: Final = replace(DEFAULT, name="fifo", priorities=False, preemption=False)
+FIFO: Final = replace(DEFAULT, name="fifo", priorities=False, preemption=False, order=Order.SUBMIT)
 ROUND_ROBIN: Final = replace(DEFAULT, name="round-robin", priorities=False, preemption=False, order=Order.FAIR)
 PRESETS: Final = MappingProxyType({each.name: each for each in (DEFAULT, PLAIN, FIFO, ROUND_ROBIN)})

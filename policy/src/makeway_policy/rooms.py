@@ -8,7 +8,7 @@ and is kept (PENDING) must fit together with the newcomer.
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, NodeHealth, Run
+from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, Run
 from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
@@ -83,7 +83,7 @@ def grew(old: NodeRoom, new: NodeRoom) -> bool:
 
 def takes_placements(node: Node) -> bool:
     """Whether anything new may be placed on the node."""
-    return node.health is NodeHealth.READY and not node.cordoned
+    return node.takes_placements
 
 
 def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:

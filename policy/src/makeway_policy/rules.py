@@ -28,8 +28,9 @@ class Strategy(StrEnum):
 
 
 class Order(StrEnum):
-    """What follows the queue value in the queue's order."""
+    """What follows the queue value in the queue's order; AUTO is FAIR once any team's weight is not 1, else SUBMIT."""
 
+    AUTO = "auto"
     SUBMIT = "submit"
     FAIR = "fair"
 
@@ -118,7 +119,7 @@ class Policy:
     aging_step: int = 10
     promoted_minimum_run_seconds: float = 1800.0
     override_after_budget_seconds: float = 1800.0
-    order: Order = Order.SUBMIT
+    order: Order = Order.AUTO
     priorities: bool = True
     preemption: bool = True
     victims: VictimOrder = VictimOrder.PRIORITY_FIRST

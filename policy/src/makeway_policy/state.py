@@ -55,6 +55,7 @@ class PoolState:
         self._gpus: dict[str, Gpu] = {}
         self._teams: dict[str, Team] = {}
         self._groups: dict[str, Group] = {}
+        self._weighed: dict[str, float] = {}
         self._run_of_job: dict[str, str] = {}
         self._runs_on_gpu: dict[str, tuple[str, ...]] = {}
         self._runs_on_node: dict[str, tuple[str, ...]] = {}
@@ -135,6 +136,10 @@ class PoolState:
     def put_team(self, team: Team) -> None:
         """Add a team or replace it. A job of an unknown team has the default rights of `Team`."""
         self._set(self._teams, team.team_id, team)
+        if team.weight != 1:
+            self._set(self._weighed, team.team_id, team.weight)
+        elif team.team_id in self._weighed:
+            self._delete(self._weighed, team.team_id)
         self._team_changed(team.team_id)
 
     def put_group(self, group: Group) -> None:
@@ -319,6 +324,11 @@ class PoolState:
         """The team's rights; those of an unknown team are the defaults."""
         known = self._teams.get(team_id)
         return known or Team(team_id=team_id, allowances={} if self._teams else None)
+
+    @property
+    def weighs_teams(self) -> bool:
+        """Whether any team has a weight other than 1."""
+        return bool(self._weighed)
 
     def team_usage(self, team_id: str) -> float:
         """GPUs that the team uses: live leases and holds, each GPU once; fenced nodes do not count."""

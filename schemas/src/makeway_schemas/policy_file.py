@@ -128,8 +128,10 @@ class PolicyFile(SpecModel):
         default=1800.0,
         description="So long after its start a used-up daily number protects a run from overriding classes too.",
     )
-    order: Literal["submit", "fair"] = Field(
-        default="submit", description="What orders jobs of equal queue value: submit time, or the teams' fair share."
+    order: Literal["auto", "submit", "fair"] = Field(
+        default="auto",
+        description="What orders jobs of equal queue value: submit time, the teams' fair share, "
+        "or auto: fair share once a team has a weight other than 1.",
     )
     priorities: _Switch = Field(default=True, description="Whether classes and priorities order the queue at all.")
     preemption: _Switch = Field(default=True, description="Whether anybody is evicted at all.")

@@ -51,7 +51,7 @@ class VirtualPool:
     _count: int = 0
 
     def add_node(self, name: str, gpus: int = 1, **given: Any) -> None:
-        node = {key: given.pop(key) for key in ("labels", "cpus", "memory_mib") if key in given}
+        node = {key: given.pop(key) for key in ("labels", "cpus", "memory_mib", "refusal") if key in given}
         self.state.put_node(Node(node_id=name, **node))
         for index in range(gpus):
             self.add_gpu(name, index, **given)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from makeway_policy import checks, presets
 from makeway_policy.choices import Expire, Reclass
-from makeway_policy.model import Job, Mode, Overdue, Shape, Team
+from makeway_policy.model import Job, Mode, Overdue, Reason, Shape, Team
 from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
@@ -175,3 +175,25 @@ def test_fifo_neither_preempts_nor_reorders(pool: Pool) -> None:
     pool.run_until(200)
     assert [name for _, name in pool.starts] == ["job-1", "job-2", "job-3"]
     assert not pool.evictions
+
+
+def test_a_job_that_may_not_begin_yet_says_so_and_then_why_it_waits(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=5, dur=1000)
+    pool.submit("job-2", pri=5, at=1)
+    pool.submit("job-3", pri=5, at=2, begin_at=60.0)
+    pool.run_until(10)
+    refusal = pool.state.jobs["job-3"].refusal
+    assert refusal is not None
+    assert (refusal.reason, refusal.sentence) == (Reason.NOT_YET, "it may begin in 58 s")
+    pool.run_until(61)
+    later = pool.state.jobs["job-3"].refusal
+    assert later is not None
+    assert later.reason is Reason.NO_ROOM
+
+
+def test_a_job_begins_when_it_may(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", begin_at=60.0)
+    pool.run_until(100)
+    assert pool.starts_of("job-1") == [60]

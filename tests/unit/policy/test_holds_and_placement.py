@@ -194,3 +194,13 @@ def test_a_small_victim_is_spared_once_a_large_one_has_to_leave_anyway(pool: Poo
     pool.run_until(20)
     assert pool.evictions == {"large": 1}
     assert pool.running() == {"small", "job-hi"}
+
+
+def test_explaining_gives_the_words_of_a_node_that_takes_no_runs(pool: Pool) -> None:
+    pool.add_node("node-a", 2, refusal="less than 5 % of its disk is free")
+    pool.submit("job-1")
+    pool.run_until(1)
+    told = explain(pool.state, pool.policy, "job-1", pool.now)
+    assert told is not None
+    assert told.gpus == {"node takes no runs: less than 5 % of its disk is free": 2}
+    assert not pool.starts

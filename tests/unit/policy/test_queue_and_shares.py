@@ -167,3 +167,28 @@ def test_a_class_limit_of_a_team_holds(pool: Pool) -> None:
     pool.run_until(5)
     assert pool.running() == {"a-0", "a-1"}
     assert reason(pool, "a-2") is Reason.CLASS_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("order", "starts"), [(Order.AUTO, ["a-1", "b-1"]), (Order.FAIR, ["a-1", "b-1"]), (Order.SUBMIT, ["a-1", "a-2"])]
+)
+def test_setting_weights_turns_fair_shares_on_unless_the_policy_says_otherwise(
+    pool: Pool, order: Order, starts: list[str]
+) -> None:
+    pool.policy = replace(pool.policy, order=order)
+    pool.add_node("node-a", 2)
+    pool.add_team("b", weight=2)
+    for name in ("a-1", "a-2", "b-1"):
+        pool.submit(name, team=name[0])
+    pool.run_until(1)
+    assert [name for _, name in pool.starts] == starts
+
+
+def test_weights_that_are_set_while_jobs_wait_order_them_anew(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("first", team="c", gpus=2, dur=10)
+    for number, name in enumerate(("a-1", "a-2", "b-1")):
+        pool.submit(name, team=name[0], at=1 + number, dur=100)
+    pool.at(5, lambda: pool.add_team("a", weight=0))
+    pool.run_until(400)
+    assert [name for _, name in pool.starts] == ["first", "a-1", "b-1", "a-2"]

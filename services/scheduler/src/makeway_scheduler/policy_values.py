@@ -120,12 +120,13 @@ def run_value(run: RunRecord) -> Run:
 
 
 def node_value(node: NodeRecord, pool: str) -> Node:
-    """The policy's view of a node; one that takes no runs counts as cordoned."""
+    """The policy's view of a node; one that takes no runs says why in its own words."""
     return Node(
         node_id=node.node_id,
         pool=pool,
         health=_NODE_HEALTH[node.state],
-        cordoned=node.cordoned or not node.accepts_runs,
+        cordoned=node.cordoned,
+        refusal="" if node.accepts_runs else node.refusal or "it does not say why",
         labels=node.labels,
         cpus=float(node.cpus),
         memory_mib=node.memory_mib,
