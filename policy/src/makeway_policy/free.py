@@ -1,7 +1,7 @@
 """Nodes by how many cards they have free, for one kind of request."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from makeway_policy.model import Shape
 
@@ -29,6 +29,12 @@ class FreeNodes:
     def any_with(self, cards: int) -> bool:
         """Whether any node has at least so many cards free."""
         return bool(self._order) and self._order[-1][0] >= cards
+
+    def among(self, node_ids: Iterable[str], cards: int, *, fullest_first: bool) -> list[str]:
+        """Of these nodes those with at least so many cards, fewest (else most) first, then by id."""
+        sign = 1 if fullest_first else -1
+        ranked = sorted((sign * self._count.get(node_id, 0), node_id) for node_id in node_ids)
+        return [node_id for count, node_id in ranked if sign * count >= cards]
 
     def at_least(self, cards: int, *, fullest_first: bool) -> Iterator[str]:
         """Node ids with at least so many cards, fewest (else most) first, then by id."""

@@ -5,10 +5,11 @@ the policy and the time; nothing here needs a journal.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from makeway_policy import begin, capacity, overdue, placement, priority, quota
+from makeway_policy import affinity, begin, capacity, overdue, placement, priority, quota
+from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
@@ -60,6 +61,7 @@ class Index:
         self.hosts = Hosts(state, policy, self.queue, self.reaches)
         weighs = any(rules.placement is Strategy.FRAG for rules in policy.classes.values())
         self.demand: Demand | None = Demand(policy) if weighs else None
+        self.labels = NodeLabels(state)
         self._improved: dict[str, None] = {}
         self._reclaimers_moved = False
         self._limited: dict[tuple[object, ...], Bucket] = {}
@@ -201,6 +203,20 @@ class Index:
         """Nodes with at least so many cards free for the shape, fullest or emptiest first, then by id."""
         return self._free_for(shape).at_least(cards, fullest_first=fullest_first)
 
+    def tiers_with(self, shape: Shape, cards: int, *, fullest_first: bool) -> Iterator[Iterable[str]]:
+        """The same nodes in tiers, those that the shape likes best by label first."""
+        if not affinity.has_wishes(shape):
+            yield self.nodes_with(shape, cards, fullest_first=fullest_first)
+            return
+        free, scores = self._free_for(shape), self.labels.scores(shape)
+        for tier in sorted({0, *scores.values()}, reverse=True):
+            if tier:
+                same = (node_id for node_id, liked in scores.items() if liked == tier)
+                yield free.among(same, cards, fullest_first=fullest_first)
+            else:
+                rest = free.at_least(cards, fullest_first=fullest_first)
+                yield (node_id for node_id in rest if node_id not in scores)
+
     def has_room(self, shape: Shape) -> bool:
         """Whether any node has the free cards for one member of the shape."""
         return self._free_for(shape).any_with(max(1, shape.gpus))
@@ -266,6 +282,7 @@ class Index:
         node = self.state.nodes.get(node_id)
         self.reservers.node_changed(node_id)
         self.hosts.node_changed(node_id)
+        self.labels.node_changed(node_id)
         if node is None:
             self.rooms.pop(node_id, None)
             self.reaches.pop(node_id, None)

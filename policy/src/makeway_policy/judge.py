@@ -7,7 +7,7 @@ Order of checks (the first that fails is the reason shown):
  4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from makeway_policy import placement, quota, reservation, victims
@@ -153,24 +153,32 @@ def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[
             found = placement.fit(_room(index, node_id, members), job, index.policy, strategy, later=False)
             if found is not None:
                 return found.member
-    if strategy is Strategy.FRAG and index.demand is not None:
-        return _least_growth(index, index.demand, job, used)
     fullest_first = strategy is not Strategy.SPREAD
-    for node_id in index.nodes_with(job.shape, max(1, job.shape.gpus), fullest_first=fullest_first):
-        if node_id in used:
-            continue
+    for tier in index.tiers_with(job.shape, max(1, job.shape.gpus), fullest_first=fullest_first):
+        nodes = (node_id for node_id in tier if node_id not in used)
+        if strategy is Strategy.FRAG and index.demand is not None:
+            member = _least_growth(index, index.demand, job, nodes)
+        else:
+            member = _first_fit(index, job, strategy, nodes)
+        if member is not None:
+            return member
+    return None
+
+
+def _first_fit(index: Index, job: Job, strategy: Strategy, nodes: Iterable[str]) -> Member | None:
+    for node_id in nodes:
         found = placement.fit(index.room(node_id), job, index.policy, strategy, later=False)
         if found is not None:
             return found.member
     return None
 
 
-def _least_growth(index: Index, demand: Demand, job: Job, used: Collection[str]) -> Member | None:
-    """The node whose fragmentation grows least, then the fullest, then by id."""
+def _least_growth(index: Index, demand: Demand, job: Job, nodes: Iterable[str]) -> Member | None:
+    """The node whose fragmentation grows least; of equal ones the first, which is the fullest."""
     best: tuple[int, Member] | None = None
-    for node_id in index.nodes_with(job.shape, max(1, job.shape.gpus), fullest_first=True):
+    for node_id in nodes:
         room = index.room(node_id)
-        found = None if node_id in used else placement.fit(room, job, index.policy, Strategy.FRAG, later=False)
+        found = placement.fit(room, job, index.policy, Strategy.FRAG, later=False)
         if found is None:
             continue
         growth = demand.growth(room, found.member)

@@ -137,7 +137,8 @@ class Shape:
 
     One of: `gpus` whole cards (0 for a job of CPU and memory only); `vram_mib` MiB on each of `gpus` distinct cards;
     `shares` slots on each of `gpus` cards; `mig` instances of that profile. All figures are per member.
-    `labels` are required node labels. `cpus` and `memory_mib` of None mean the GPUs' part of the node.
+    `labels` are required node labels; `affinity` and `anti_affinity` wishes by label. `cpus` and `memory_mib` of None
+    mean the GPUs' part of the node.
     """
 
     gpus: int = 1

@@ -8,8 +8,9 @@ Order of checks of the filter (the first that fails is the reason shown):
  5. topology
  6. CPU and memory
 
-Scores: binpack takes the node with the fewest fitting cards left, spread the one with most; ties end in node id. Inside
-a node: the tightest card, NVLink groups kept whole, neighbours together; ties end in GPU index.
+Scores: what the job likes by label comes first (`affinity`). Then binpack takes the node with the fewest fitting cards
+left, spread the one with most, frag the one whose fragmentation grows least; ties end in node id. Inside a node: the
+tightest card, NVLink groups kept whole, neighbours together; ties end in GPU index.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ node whose set compares best, then puts back over all. Sets compare by:
  (b) highest victim v, lower is better
  (c) cost
  (d) number of victims
- (e) topology and fragmentation of what the preemptor gets
+ (e) what the preemptor gets: how much it likes the nodes by label, then how far apart the cards are
  (f) newest submit
  (g) id
 A set that fails protection or quota yields to the next. Another job's hold is a candidate like a run, at cost 0.
@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from makeway_policy import costs, placement, protection, quota
+from makeway_policy import affinity, costs, placement, protection, quota
 from makeway_policy.model import Group, Job, LeaseKind, Member, NodeHealth, Run
 from makeway_policy.priority import class_of, may_take_victims, outranks, preemption_value
 from makeway_policy.reach import Host
@@ -372,12 +372,14 @@ def _set_key(
     question: Question, members: Sequence[Member], taken: Sequence[Candidate], cost: float
 ) -> tuple[object, ...]:
     state, policy = question.state, question.policy
+    gone = [each.run.run_id for each in taken]
     breaches = sum(max(0, count - protection.group_room(state, group)) for group, count in _groups(question, taken))
     highest = float(max((each.run.v for each in taken), default=-1))
     jobs = [state.jobs[each.run.job_id] for each in taken]
     oldest = min((job.submitted_at for job in jobs), default=0.0)
     tail = (
         len(taken),
+        -affinity.score_of_nodes(state, _node_key(members), question.preemptor.job.shape, gone),
         _scatter(state, members),
         -oldest,
         tuple(sorted(-job.order for job in jobs)),

@@ -80,6 +80,7 @@ class VirtualPool:
             own_priority=pri,
             shape=Shape(**shape),
             grace_seconds=given.pop("grace", None),
+            labels=given.pop("job_labels", ()),
             **given,
         )
         self.behaviour[job_id] = Behaviour(**behaviour)
