@@ -5,7 +5,7 @@ Order of checks of a submit (the first that fails is the reason shown):
  2. the job's own value is inside its class's range
  3. its grace is no longer than its class allows
  4. its time limit is no longer than its class allows
- 5. its deadline is not past
+ 5. of `gpus: min..max` the second is not less than the first; its deadline is not past
  6. `preemptible: false`, `exempt_after` and hard groups: the team's allowance
  7. the team's limits could ever take it
 """
@@ -47,6 +47,8 @@ def _refuse_values(policy: Policy, job: Job, now: float) -> Refusal | None:
         return _invalid("preemption.grace", f"class {rules.name} allows at most {rules.grace_max_seconds:g} s")
     if limit is not None and rules.time_limit_max_seconds is not None and limit > rules.time_limit_max_seconds:
         return _invalid("time_limit", f"class {rules.name} allows at most {rules.time_limit_max_seconds:g} s")
+    if job.shape.gpus_max is not None and job.shape.gpus_max < job.shape.gpus:
+        return _invalid("gpus", f"at most {job.shape.gpus_max} is less than at least {job.shape.gpus}")
     if job.deadline is not None and job.deadline <= now:
         return _invalid("deadline", "it is past")
     return None

@@ -26,6 +26,11 @@ class FreeNodes:
             insort(self._order, (cards, node_id))
             self._count[node_id] = cards
 
+    @property
+    def most(self) -> int:
+        """How many cards the emptiest node has free."""
+        return self._order[-1][0] if self._order else 0
+
     def any_with(self, cards: int) -> bool:
         """Whether any node has at least so many cards free."""
         return bool(self._order) and self._order[-1][0] >= cards

@@ -217,6 +217,10 @@ class Index:
                 rest = free.at_least(cards, fullest_first=fullest_first)
                 yield (node_id for node_id in rest if node_id not in scores)
 
+    def most_free(self, shape: Shape) -> int:
+        """How many free cards for the shape the emptiest node has."""
+        return self._free_for(shape).most
+
     def has_room(self, shape: Shape) -> bool:
         """Whether any node has the free cards for one member of the shape."""
         return self._free_for(shape).any_with(max(1, shape.gpus))

@@ -3,7 +3,7 @@
 Order of checks (the first that fails is the reason shown):
  1. what the registered nodes can never run
  2. what the team's limits can never take
- 3. room without victims, beside what is reserved for others, within quota as it is now
+ 3. room without victims, beside what is reserved for others, within quota as it is now; of `gpus: min..max` the most
  4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be
 """
 
@@ -44,7 +44,9 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     kept, keeper = _kept_from(index, job, now)
     allowed = replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
     closed = keeper is not None and not kept
-    placed = place_free(index, allowed) if room and not closed else None
+    placed = None
+    if room and not closed:
+        placed = _place_most(index, job, now) or place_free(index, allowed)
     over = _over(index, job, placed)
     if placed is not None and over is None:
         return placed
@@ -63,6 +65,25 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if room and place_free(index, job) is not None:
         return reservation.refusal_for(index.state, keeper, now)
     return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
+
+
+def _place_most(index: Index, job: Job, now: float) -> Placed | None:
+    """Of `gpus: min..max` the most that room and quota allow without victims; None where no more than the fewest."""
+    shape = job.shape
+    if shape.gpus_max is None:
+        return None
+    for gpus in range(min(shape.gpus_max, index.most_free(shape)), shape.gpus, -1):
+        larger = replace(job, shape=replace(shape, gpus=gpus, gpus_max=None))
+        if _over(index, larger, None) is not None:
+            continue
+        # More GPUs may be borrowed ones, for which others wait that could reclaim them.
+        kept, keeper = _kept_from(index, larger, now)
+        if keeper is not None and not kept:
+            continue
+        placed = place_free(index, replace(larger, avoid_gpus=job.avoid_gpus | kept))
+        if placed is not None and _over(index, larger, placed) is None:
+            return placed
+    return None
 
 
 def _victims_in_reach(index: Index, job: Job, now: float) -> bool:

@@ -136,7 +136,8 @@ class Shape:
     """What a job asks for. Jobs that ask for the same share one value and are judged once.
 
     One of: `gpus` whole cards (0 for a job of CPU and memory only); `vram_mib` MiB on each of `gpus` distinct cards;
-    `shares` slots on each of `gpus` cards; `mig` instances of that profile. All figures are per member.
+    `shares` slots on each of `gpus` cards; `mig` instances of that profile. All figures are per member. With `gpus_max`
+    it takes up to so many where quota and room allow; it waits, reserves and takes victims for `gpus` alone.
     `labels` are required node labels; `affinity` and `anti_affinity` wishes by label. `cpus` and `memory_mib` of None
     mean the GPUs' part of the node.
     """

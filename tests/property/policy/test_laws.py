@@ -17,6 +17,7 @@ from makeway_policy.state import PoolState, is_leaving
 CLASSES = Policy().classes
 SHAPES = st.one_of(
     st.builds(Shape, gpus=st.integers(1, 4)),
+    st.builds(Shape, gpus=st.integers(1, 2), gpus_max=st.integers(2, 4)),
     st.builds(Shape, vram_mib=st.sampled_from([10, 30, 50])),
     st.builds(Shape, shares=st.integers(1, 2)),
     st.builds(Shape, gpus=st.integers(1, 2), members=st.integers(2, 3), distinct_nodes=st.booleans()),
