@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from makeway_policy import begin, judge, placement, priority, protection, quota, victims
+from makeway_policy import begin, judge, placement, priority, protection, victims
 from makeway_policy.index import Index
 from makeway_policy.model import GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
 from makeway_policy.queue import Bucket, Entry, bucket_key
@@ -122,8 +122,8 @@ def _count_ahead(index: Index, place: _Place) -> int:
 def _ahead_in(index: Index, bucket: Bucket, mine: Bucket, entry: Entry) -> int:
     """How many entries of a bucket come before `entry`; ties of q between teams are ordered by fair share."""
     if index.fair and bucket.team != mine.team:
-        theirs = (0, 0.0, 0.0) if bucket.capped else (1, *quota.fair_share_key(index.state, bucket.team))
-        ours = (0, 0.0, 0.0) if mine.capped else (1, *quota.fair_share_key(index.state, mine.team))
+        theirs = (0, 0.0, 0.0) if bucket.capped else (1, *index.share_of(bucket.team))
+        ours = (0, 0.0, 0.0) if mine.capped else (1, *index.share_of(mine.team))
         if theirs != ours:
             bound = (entry[0] + (1 if theirs < ours else 0), float("-inf"), 0, "")
             return bisect_left(bucket.entries, bound)

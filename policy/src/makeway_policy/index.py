@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from makeway_policy import affinity, begin, capacity, overdue, placement, priority, quota
+from makeway_policy import affinity, begin, capacity, overdue, past_use, placement, priority, quota
 from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
@@ -50,6 +50,7 @@ class Index:
         self._movers: dict[Shape, dict[str, None]] = {}
         self._shape_of: dict[str, Shape] = {}
         self.fair = False
+        self._now = 0.0
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.overdue: set[str] = set()
@@ -85,6 +86,7 @@ class Index:
 
     def sync(self, now: float) -> None:
         """Bring everything up to date with the state and the time."""
+        self._now = now
         self._ring(now)
         while True:
             changes = self.state.changes
@@ -170,7 +172,15 @@ class Index:
         negative_q, submitted_at, order, _ = entry or bucket.entries[0]
         if not self.fair or bucket.capped:
             return (negative_q, 0, 0.0, 0.0, submitted_at, order)
-        return (negative_q, 1, *quota.fair_share_key(self.state, bucket.team), submitted_at, order)
+        return (negative_q, 1, *self.share_of(bucket.team), submitted_at, order)
+
+    def share_of(self, team: str) -> tuple[float, float]:
+        """The team's fair-share key now."""
+        half_life = self.policy.usage_half_life_seconds
+        if half_life is None:
+            return quota.fair_share_key(self.state, team)
+        past = past_use.average_at(self.state.past_use_of(team), self._now, half_life)
+        return quota.fair_share_key(self.state, team, past)
 
     def worth_of(self, job: Job, run: Run) -> int:
         """The v of a decided run: the job's base as it is now, and Δ if an aged job won it."""
@@ -264,6 +274,7 @@ class Index:
         if fair is not self.fair:
             self.fair = fair
             changes.everything = True
+        self._note_use(self.state.teams if changes.everything else changes.teams, now)
         for name in changes.groups:
             for job in self.state.jobs_of_group(name):
                 run = self.state.run_of(job.job_id)
@@ -281,6 +292,16 @@ class Index:
             if place is not None:
                 self._search_anew(place[0])
         self._wake(changes, now)
+
+    def _note_use(self, teams: Iterable[str], now: float) -> None:
+        half_life = self.policy.usage_half_life_seconds
+        if half_life is None:
+            return
+        for team in sorted(teams):
+            beyond = quota.beyond_guarantee(self.state, team)
+            past = self.state.past_use_of(team)
+            if past.since_then != beyond:
+                self.state.put_past_use(team, past_use.changed(past, beyond, now, half_life))
 
     def _refresh_node(self, node_id: str, now: float) -> None:
         node = self.state.nodes.get(node_id)
@@ -475,7 +496,7 @@ class Index:
         q, capped = priority.queue_value(job, self.policy, now)
         if not self.fair or capped:
             return (-q, 0, 0.0, 0.0, job.submitted_at, job.order)
-        return (-q, 1, *quota.fair_share_key(self.state, job.team), job.submitted_at, job.order)
+        return (-q, 1, *self.share_of(job.team), job.submitted_at, job.order)
 
     def _ring(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:

@@ -329,7 +329,7 @@ class Team:
 
     `class_limits` caps running GPUs per class. `allowances` maps what needs leave to the GPUs allowed: the class names
     urgent and high, `not_preemptible`, `hard_groups`; a missing key is 0 (None for the mapping: everything is allowed,
-    as in a pool without teams). `past_usage` is decayed GPU-seconds, where the policy counts it.
+    as in a pool without teams).
     """
 
     team_id: str
@@ -342,7 +342,6 @@ class Team:
     max_queued: int = 100_000
     gpu_hours_per_month: float | None = None
     gpu_hours_used: float = 0.0
-    past_usage: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -140,10 +140,18 @@ def borrowed_runs(state: PoolState, team_id: str, gone: Collection[str] = ()) ->
     return frozenset()
 
 
-def fair_share_key(state: PoolState, team_id: str) -> tuple[float, float]:
-    """The team's place among equals: what it uses beyond its guarantee, by weight, smaller first; weight 0 last."""
+def beyond_guarantee(state: PoolState, team_id: str) -> float:
+    """How many GPUs the team uses beyond its guarantee."""
+    return max(0.0, state.used((team_id,)) / UNITS_PER_GPU - state.team(team_id).guarantee)
+
+
+def fair_share_key(state: PoolState, team_id: str, past: float = 0.0) -> tuple[float, float]:
+    """The team's place among equals: what it uses beyond its guarantee, by weight, smaller first; weight 0 last.
+
+    `past` is what it used beyond its guarantee on average so far, in GPUs, where the policy lets that count too.
+    """
     team = state.team(team_id)
-    beyond = max(0.0, state.used((team_id,)) / UNITS_PER_GPU - team.guarantee + team.past_usage)
+    beyond = beyond_guarantee(state, team_id) + past
     if team.weight == 0 and beyond > 0:
         return (1.0, 0.0)
     return (0.0, beyond / team.weight if beyond else 0.0)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
+from makeway_policy.past_use import NEVER, PastUse
 
 UNITS_PER_GPU = 1_000_000
 """Usage is counted in whole millionths of a GPU, so that adding and taking away leaves nothing behind."""
@@ -56,6 +57,7 @@ class PoolState:
         self._teams: dict[str, Team] = {}
         self._groups: dict[str, Group] = {}
         self._weighed: dict[str, float] = {}
+        self._past_use: dict[str, PastUse] = {}
         self._run_of_job: dict[str, str] = {}
         self._runs_on_gpu: dict[str, tuple[str, ...]] = {}
         self._runs_on_node: dict[str, tuple[str, ...]] = {}
@@ -146,6 +148,10 @@ class PoolState:
         """Add a disruption group or replace it."""
         self._set(self._groups, group.name, group)
         self._group_changed(group.name)
+
+    def put_past_use(self, team_id: str, past: PastUse) -> None:
+        """Note what a team has used so far; it orders nothing unless the policy has a half-life."""
+        self._set(self._past_use, team_id, past)
 
     def _regroup(self, job_id: str, old: str | None, new: str | None) -> None:
         for name, keep in ((old, False), (new, True)):
@@ -324,6 +330,10 @@ class PoolState:
         """The team's rights; those of an unknown team are the defaults."""
         known = self._teams.get(team_id)
         return known or Team(team_id=team_id, allowances={} if self._teams else None)
+
+    def past_use_of(self, team_id: str) -> PastUse:
+        """What the team has used so far."""
+        return self._past_use.get(team_id, NEVER)
 
     @property
     def weighs_teams(self) -> bool:

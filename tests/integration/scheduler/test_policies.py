@@ -1,6 +1,7 @@
 """A policy that is applied decides from its batch on: order, values of runs and holds, shares of cards."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -159,3 +160,25 @@ async def test_a_card_takes_the_new_number_of_shares_once_nobody_is_on_it(pool: 
     await pool.turn(node.exited(f"{job}.1", ended()))
     await pool.turn(node.report())
     assert await slots() == {True: 8, False: 8}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_past_use_is_read_from_the_runs_that_are_kept(pool: PoolUnderTest, restarted: bool) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    for team in ("a", "b"):
+        job = await running_job(pool, node, team=team)
+        await pool.turn(node.exited(f"{job}.1", ended()))
+        hours = 3 if team == "a" else 2
+        await pool.sql.execute(
+            "UPDATE runs SET planned_at = now() - $2::interval, started_at = now() - $2::interval, "
+            "ended_at = now() - interval '1 hour' WHERE job_id = $1",
+            job, timedelta(hours=hours),
+        )  # fmt: skip
+    await pool.apply_policy(order="fair", usage_half_life="1h")
+    if restarted:
+        await pool.take_over()
+    await pool.turn(node.report())
+    past = {team: pool.ledger.state.past_use_of(team) for team in ("a", "b")}
+    assert past["a"].average == pytest.approx(0.5 - 0.125, abs=0.01)
+    assert past["b"].average == pytest.approx(0.5 - 0.25, abs=0.01)

@@ -115,7 +115,8 @@ class Cycle:
         if newer is None:
             return
         try:
-            await self._with_ledger(lambda: apply_policy(self._ledger, newer, self.now))
+            past = await self._store.load_past_use(newer.policy)
+            await self._with_ledger(lambda: apply_policy(self._ledger, newer, past, self.now))
             _LOG.info("decides by a policy", policy=newer.policy_id, name=newer.policy.name)
         except Conflict:
             self._decide_again_at = self.now + RETRY_SECONDS

@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 from makeway_policy.checks import problems
 from makeway_policy.document import from_document
+from makeway_policy.past_use import PastUse
 from makeway_policy.priority import base
 from makeway_policy.rules import Policy
 from makeway_runtime.errors import InvalidSetting
@@ -74,9 +75,14 @@ def _newest_readable(found: Sequence[tuple[int, Mapping[str, Any]]]) -> NewPolic
     return None
 
 
-def apply_policy(ledger: Ledger, newer: NewPolicy, now: float) -> None:
-    """Decide by the newer policy from here on, and give the runs and cards that are there what it says of them."""
+def apply_policy(ledger: Ledger, newer: NewPolicy, past: Mapping[str, PastUse], now: float) -> None:
+    """Decide by the newer policy from here on, and give the runs and cards that are there what it says of them.
+
+    `past` is what each team has used so far, by the newer policy's half-life.
+    """
     ledger.policy = newer.policy
+    for team_id, used in past.items():
+        ledger.state.put_past_use(team_id, used)
     for run in list(ledger.runs):
         job = ledger.jobs.get(run.job_id)
         if job is not None and not run.ended:

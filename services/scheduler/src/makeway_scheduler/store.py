@@ -11,6 +11,8 @@ import asyncpg
 import structlog
 from asyncpg.pool import Pool
 from makeway_policy.model import Team
+from makeway_policy.past_use import PastUse
+from makeway_policy.rules import Policy
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.postgres.queries import load_queries
 from makeway_runtime.postgres.transient import is_connection_lost
@@ -85,6 +87,8 @@ class Store:
         teams, ledger.teams_version = await self.load_teams()
         for team in teams:
             ledger.state.put_team(team)
+        for team_id, past in (await self.load_past_use(ledger.policy)).items():
+            ledger.state.put_past_use(team_id, past)
         ledger.order_floor = int(floor["floor"])
         ledger.loaded_at = await self.clock()
         synchronise(ledger, ledger.loaded_at)
@@ -107,6 +111,26 @@ class Store:
             for row in rows
         ]
         return teams, sum(row["version"] for row in rows)
+
+    async def load_past_use(self, policy: Policy) -> dict[str, PastUse]:
+        """What each team has used so far, from the runs that are kept; nothing where the policy does not count it.
+
+        What was within a team's guarantee is taken off the average, which is exact where its use was even.
+        """
+        half_life = policy.usage_half_life_seconds
+        if half_life is None:
+            return {}
+        rows = [row async for row in _QUERIES.load_past_use(self._pool, pool=self._pool_id, half_life=half_life)]
+        teams, _ = await self.load_teams()
+        guarantees = {team.team_id: team.guarantee for team in teams}
+        return {
+            row["team_id"]: PastUse(
+                average=max(0.0, row["average"] - guarantees.get(row["team_id"], 0.0)),
+                since_then=0.0,
+                as_of=row["now"],
+            )
+            for row in rows
+        }
 
     async def load_policies(self, known: int) -> list[tuple[int, Mapping[str, Any]]]:
         """The numbers and documents of policies that were applied after number ``known``, newest first."""

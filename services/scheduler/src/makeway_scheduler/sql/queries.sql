@@ -67,6 +67,22 @@ FROM gpus AS g JOIN nodes AS n USING (node_id) WHERE n.pool_id = :pool ORDER BY 
 -- The teams with their rights, and whether any team was set up at all.
 SELECT team_id, gpu_limit, guarantee, weight, max_queued, class_limits, allowances, configured, version FROM teams ORDER BY team_id;
 
+-- name: load_past_use
+-- Per team the average number of GPUs of its runs, forgotten by half with each half-life, and the database's clock.
+WITH spans AS (
+    SELECT j.team_id, extract(epoch FROM r.started_at)::double precision AS began,
+        extract(epoch FROM coalesce(r.ended_at, clock_timestamp()))::double precision AS ended,
+        (SELECT sum(greatest((leased ->> 'vram_mib')::double precision / nullif(g.capacity_mib, 0),
+                             (leased ->> 'slots')::double precision / g.capacity_slots))
+         FROM jsonb_array_elements(r.gpus) AS leased JOIN gpus AS g ON g.gpu_id = leased ->> 'gpu_id') AS gpus
+    FROM runs AS r JOIN jobs AS j ON j.job_id = r.job_id
+    WHERE r.pool_id = :pool AND r.started_at IS NOT NULL
+        AND coalesce(r.ended_at, clock_timestamp()) > clock_timestamp() - make_interval(secs => 20 * :half_life::double precision)
+), clock AS (SELECT extract(epoch FROM clock_timestamp())::double precision AS now)
+SELECT team_id, clock.now, coalesce(sum(least(gpus, 1e9) * (power(0.5, least(1000, greatest(0, clock.now - ended) / :half_life::double precision))
+    - power(0.5, least(1000, greatest(0, clock.now - began) / :half_life::double precision)))), 0)::double precision AS average
+FROM spans, clock GROUP BY team_id, clock.now;
+
 -- name: load_policies
 -- The newest policies that were applied after a known one, newest first; the newest that can be read is in force.
 SELECT policy_id, body FROM policies WHERE pool_id = :pool AND policy_id > :known ORDER BY policy_id DESC LIMIT 10;
