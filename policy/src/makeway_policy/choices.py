@@ -20,7 +20,10 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Victim:
-    """A run that is told to stop so that another fits. `mode` says what becomes of its job."""
+    """A run that is told to stop. `mode` says what becomes of its job.
+
+    `counts`: whether it counts in the daily number of the job's preemptions.
+    """
 
     run_id: str
     job_id: str
@@ -48,6 +51,19 @@ class Preempt:
     rule: str
     cost_gpu_seconds: float
     explanation: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evict:
+    """A run is told to stop for nobody's sake: by hand, or because its node is drained. Its job is put back.
+
+    `explanation` says why, and what protected it where that was overruled.
+    """
+
+    job_id: str
+    victim: Victim
+    trigger: Trigger
+    explanation: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +130,7 @@ class Wait:
     unsatisfiable: bool = False
 
 
-Choice = Start | Preempt | Grant | Withdraw | Stop | Expire | Reclass | Wait
+Choice = Start | Preempt | Evict | Grant | Withdraw | Stop | Expire | Reclass | Wait
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ One pass, in this order:
  1. bring the indices up to date with what changed and what the time has made due
  2. give runs the v of their job's base where that has changed; settle the runs that are decided but not started:
     leases granted, holds expired or lost (`holds`)
- 3. act on jobs that have missed their `deadline` or `max_wait` (`overdue`)
+ 3. act on jobs that have missed their `deadline` or `max_wait` (`overdue`), and empty draining nodes (`evictions`)
  4. judge the waiting jobs that something changed for, in queue order, each seeing what was decided before it (`judge`);
     a holder whose GPUs are not empty yet is looked at in its place, and moves if free GPUs suffice
  5. apply each verdict to the state at once: a start, a preemption with its hold, or a reason to wait
@@ -14,7 +14,7 @@ One pass, in this order:
 from collections.abc import Iterable
 from dataclasses import replace
 
-from makeway_policy import begin, costs, holds, judge, overdue, priority, quota, victims, withdrawal
+from makeway_policy import begin, costs, evictions, holds, judge, overdue, priority, quota, victims, withdrawal
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
 from makeway_policy.explanation import explain_plan
 from makeway_policy.index import Index
@@ -54,13 +54,14 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
         _revalue(index, now)
         choices.extend(_act_on_overdue(index, now))
         choices.extend(holds.settle(index, now))
+        choices.extend(evictions.drain(index, now))
         index.sync(now)
         following = index.next_ready()
         if isinstance(following, Bucket):
             choices.extend(_judge_first(index, following, now))
         elif following is not None:
             choices.extend(_move(index, following, now))
-        elif not index.unsettled:
+        elif not (index.unsettled or index.draining):
             break
     choices.extend(_tell_fresh(index, now))
     index.sync(now)

@@ -12,7 +12,7 @@ from itertools import islice
 
 from makeway_policy import begin, judge, placement, priority, protection, victims
 from makeway_policy.index import Index
-from makeway_policy.model import GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
+from makeway_policy.model import Drain, GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
 from makeway_policy.queue import Bucket, Entry, bucket_key
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
@@ -152,6 +152,8 @@ def _gpus_of_node(index: Index, job: Job, node_id: str) -> Counter[str]:
     gpus = [gpu for gpu in state.gpus_of_node(node_id) if not gpu.in_mig_mode]
     if node.health is not NodeHealth.READY:
         return Counter({f"node {node.health}": len(gpus)})
+    if node.drain is not Drain.NO:
+        return Counter({"node draining": len(gpus)})
     if node.cordoned:
         return Counter({"node cordoned": len(gpus)})
     if node.refusal:

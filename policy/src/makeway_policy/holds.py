@@ -84,8 +84,7 @@ def _has_bad_gpu(state: PoolState, run: Run) -> bool:
         gpu = state.gpus.get(lease.gpu_id)
         if gpu is None or gpu.health is not GpuHealth.AVAILABLE:
             return True
-    nodes = [state.nodes[node_id] for node_id in run.node_ids]
-    return any(node.cordoned or node.refusal for node in nodes)
+    return not all(state.nodes[node_id].is_open for node_id in run.node_ids)
 
 
 def _ended(job: Job, run: Run, cause: StopCause) -> Withdraw:

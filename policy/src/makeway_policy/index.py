@@ -13,7 +13,7 @@ from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Job, Reason, Refusal, Run, RunState, Shape
+from makeway_policy.model import Drain, Job, Reason, Refusal, Run, RunState, Shape
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
@@ -54,6 +54,7 @@ class Index:
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.overdue: set[str] = set()
+        self.draining: set[str] = set()
         self.fresh: dict[str, None] = {}
         self.reservers = Reservers(state, policy, self.rooms)
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
@@ -308,6 +309,10 @@ class Index:
         self.reservers.node_changed(node_id)
         self.hosts.node_changed(node_id)
         self.labels.node_changed(node_id)
+        if node is None or node.drain is Drain.NO:
+            self.set_timer("drain", node_id, None)
+        else:
+            self.draining.add(node_id)
         if node is None:
             self.rooms.pop(node_id, None)
             self.reaches.pop(node_id, None)
@@ -510,6 +515,8 @@ class Index:
                 self.state.changes.nodes.add(name)
             elif what == "hold":
                 self.unsettled.add(name)
+            elif what == "drain":
+                self.draining.add(name)
             elif what == "recheck":
                 for bucket in self.blocked.all():
                     self._search_anew(bucket)

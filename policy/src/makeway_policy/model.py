@@ -43,6 +43,14 @@ class NodeHealth(StrEnum):
     DEAD = "dead"
 
 
+class Drain(StrEnum):
+    """Whether a node is being emptied: GENTLY as soon as nothing protects a run, or FORCED, all at once."""
+
+    NO = "no"
+    GENTLY = "gently"
+    FORCED = "forced"
+
+
 class LeaseState(StrEnum):
     """What all leases of a run are worth; all leases of a run share one state.
 
@@ -111,6 +119,8 @@ class Reason(StrEnum):
     RESERVED_FOR_ANOTHER = "reserved_for_another"
     BACKING_OFF = "backing_off"
     OVERDUE = "overdue"
+    PROTECTED = "protected"
+    NOT_RUNNING = "not_running"
     INVALID = "invalid"
 
 
@@ -226,6 +236,7 @@ class Node:
     pool: str = "default"
     health: NodeHealth = NodeHealth.READY
     cordoned: bool = False
+    drain: Drain = Drain.NO
     refusal: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     cpus: float = 0.0
@@ -234,7 +245,12 @@ class Node:
     @property
     def takes_placements(self) -> bool:
         """Whether anything new may be placed on it."""
-        return self.health is NodeHealth.READY and not self.cordoned and not self.refusal
+        return self.health is NodeHealth.READY and self.is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither an operator nor the node itself keeps new work away from it."""
+        return not self.cordoned and not self.refusal and self.drain is Drain.NO
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

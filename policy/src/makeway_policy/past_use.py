@@ -4,6 +4,7 @@ It is the average over all its past of the GPUs that it used beyond its guarante
 as everything before it. Use changes in steps, so the average is exact and costs one step a change.
 """
 
+import math
 from dataclasses import dataclass
 
 
@@ -21,7 +22,7 @@ NEVER = PastUse(average=0.0, since_then=0.0, as_of=0.0)
 
 def average_at(past: PastUse, now: float, half_life_seconds: float) -> float:
     """The average at a moment that is not before `as_of`."""
-    kept = 2.0 ** (-max(0.0, now - past.as_of) / half_life_seconds)
+    kept = math.exp2(-max(0.0, now - past.as_of) / half_life_seconds)
     return past.average * kept + past.since_then * (1.0 - kept)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Expire, Grant, Preempt, Start, Stop, Victim, Withdraw
+from makeway_policy.choices import Choice, Evict, Expire, Grant, Preempt, Start, Stop, Victim, Withdraw
 from makeway_policy.decide import decide
 from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Run, StopCause
 from makeway_policy.state import PoolState
@@ -263,6 +263,10 @@ class Engine:
             return False
         if isinstance(choice, Preempt):
             self._preempt(choice)
+            return True
+        if isinstance(choice, Evict):
+            self._books[choice.job_id].preemptions += choice.victim.counts
+            self._stop(choice.victim.run_id, choice.victim.grace_seconds, EndKind.PREEMPTED)
             return True
         if isinstance(choice, Withdraw):
             return self._release_unstarted(choice.run_id)

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Preempt, Stop, Wait, Withdraw
+from makeway_policy import evictions, lifecycle, protection, quota
+from makeway_policy.choices import Choice, Evict, Preempt, Stop, Wait, Withdraw
 from makeway_policy.decide import decide
-from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, NodeHealth, Run, Shape, Team
+from makeway_policy.model import Drain, Gpu, Job, LeaseState, Mode, Node, NodeHealth, Run, Shape, Team
 from makeway_policy.rules import NORMAL, Policy
 from makeway_policy.state import PoolState, is_leaving
 
@@ -110,6 +110,23 @@ class Pool(RuleBasedStateMachine):
         self.state.put_node(replace(node, health=health))
         self.check_decision()
 
+    @rule(data=st.data(), drain=st.sampled_from([Drain.NO, *Drain]))
+    def drain_or_open_a_node(self, data: Any, drain: Drain) -> None:
+        node = self.state.nodes[data.draw(st.sampled_from(sorted(self.state.nodes)))]
+        self.state.put_node(replace(node, drain=drain))
+        self.check_decision()
+
+    @precondition(lambda self: self.state.runs)
+    @rule(data=st.data(), force=st.booleans())
+    def preempt_by_hand(self, data: Any, force: bool) -> None:
+        run = self.state.runs[data.draw(st.sampled_from(sorted(self.state.runs)))]
+        guard = protection.of_run(self.state, self.policy, run, self.now, overrides=False)
+        answer = evictions.preempt_by_hand(self.state, self.policy, run.job_id, self.now, force=force)
+        if isinstance(answer, Evict):
+            assert guard is None or force, "law 7"
+            assert answer.victim.counts
+        self.check_decision()
+
     @rule(seconds=st.sampled_from([0.5, 5.0, 30.0, 130.0, 3600.0, 86_400.0]))
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -135,6 +152,8 @@ class Pool(RuleBasedStateMachine):
         for choice in decisions.choices:
             if isinstance(choice, Preempt):
                 self.check_preemption(choice, jobs, runs)
+            elif isinstance(choice, Evict):
+                self.check_drain(choice, runs)
         self.check_room()
         self.answer(decisions.choices)
 
@@ -183,6 +202,14 @@ class Pool(RuleBasedStateMachine):
         nodes = {member.node_id for member in choice.run.members}
         assert all(self.state.nodes[node_id].health is NodeHealth.READY for node_id in nodes)
         self.check_minimality(choice, runs)
+
+    def check_drain(self, choice: Evict, runs: dict[str, Run]) -> None:
+        """Only what stands on a draining node leaves it, and only what may be taken, unless it is forced."""
+        drains = {self.state.nodes[node_id].drain for node_id in runs[choice.victim.run_id].node_ids} - {Drain.NO}
+        assert drains
+        job = self.state.jobs[choice.job_id]
+        assert Drain.FORCED in drains or quota.is_preemptible(job, self.policy), "law 7"
+        assert not choice.victim.counts
 
     def check_minimality(self, choice: Preempt, runs: dict[str, Run]) -> None:
         """Law 4: with any one victim spared, the chosen nodes have no place for the job."""

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Preempt, Stop, Wait, Withdraw
+from makeway_policy import evictions, lifecycle
+from makeway_policy.choices import Choice, Evict, Preempt, Stop, Victim, Wait, Withdraw
 from makeway_policy.decide import decide
-from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Run, Shape, Team
+from makeway_policy.model import Gpu, Job, LeaseState, Mode, Node, Refusal, Run, Shape, Team
 from makeway_policy.rules import JobClass, MayPreempt, Policy, Strategy
 from makeway_policy.state import PoolState, is_leaving
 
@@ -51,7 +51,7 @@ class VirtualPool:
     _count: int = 0
 
     def add_node(self, name: str, gpus: int = 1, **given: Any) -> None:
-        node = {key: given.pop(key) for key in ("labels", "cpus", "memory_mib", "refusal") if key in given}
+        node = {key: given.pop(key) for key in ("labels", "cpus", "memory_mib", "refusal", "drain") if key in given}
         self.state.put_node(Node(node_id=name, **node))
         for index in range(gpus):
             self.add_gpu(name, index, **given)
@@ -90,6 +90,16 @@ class VirtualPool:
 
     def cancel(self, job_id: str, *, at: float) -> None:
         self.at(at, lambda: self._end(job_id))
+
+    def preempt(self, job_id: str, *, force: bool = False) -> Evict | Refusal:
+        answer = evictions.preempt_by_hand(self.state, self.policy, job_id, self.now, force=force)
+        if isinstance(answer, Evict):
+            self.choices.append((self.now, answer))
+            self._leave(answer.victim)
+        return answer
+
+    def change_node(self, name: str, *, at: float, **values: Any) -> None:
+        self.at(at, lambda: self.state.put_node(replace(self.state.nodes[name], **values)))
 
     def change(self, job_id: str, *, at: float, **values: Any) -> None:
         self.at(at, lambda: self.state.put_job(replace(self.state.jobs[job_id], **values)))
@@ -136,16 +146,21 @@ class VirtualPool:
             self.at(max(decisions.next_wake, self.now), lambda: None)
 
     def _carry_out(self, choice: Choice) -> None:
-        if isinstance(choice, Preempt):
+        if isinstance(choice, Evict):
+            self._leave(choice.victim)
+        elif isinstance(choice, Preempt):
             for victim in choice.victims:
-                self.evictions[victim.job_id] += 1
-                wanted = self.behaviour[victim.job_id].leaves_after
-                leave = victim.grace_seconds if wanted is None else min(wanted, victim.grace_seconds)
-                self.at(self.now + leave, lambda run_id=victim.run_id: self._gone(run_id))  # type: ignore[misc]
+                self._leave(victim)
             for run_id in choice.stopped_holds:
                 self.at(self.now, lambda run_id=run_id: self._gone(run_id))  # type: ignore[misc]
         elif isinstance(choice, Withdraw | Stop):
             self.at(self.now, lambda: self._gone(choice.run_id))
+
+    def _leave(self, victim: Victim) -> None:
+        self.evictions[victim.job_id] += 1
+        wanted = self.behaviour[victim.job_id].leaves_after
+        leave = victim.grace_seconds if wanted is None else min(wanted, victim.grace_seconds)
+        self.at(self.now + leave, lambda: self._gone(victim.run_id))
 
     def _started(self, run_id: str) -> None:
         run = self.state.runs.get(run_id)

@@ -19,6 +19,7 @@ from makeway_scheduler import job_moves
 from makeway_scheduler.apply_jobs import drop_pending
 from makeway_scheduler.ledger import NO_VICTIMS, Ledger, RunRecord
 from makeway_scheduler.policy_values import lease_records
+from makeway_scheduler.preempting import Reason, evict, note_preemption, stop_victim
 from makeway_scheduler.stops import stop_run
 
 _LEASE_STATES: Final = {
@@ -41,6 +42,8 @@ def enact(ledger: Ledger, choice: Choice, now: float) -> None:
         _start(ledger, choice, now)
     elif isinstance(choice, policy_choices.Preempt):
         _preempt(ledger, choice, now)
+    elif isinstance(choice, policy_choices.Evict):
+        evict(ledger, choice, now)
     elif isinstance(choice, policy_choices.Grant):
         _grant(ledger, choice, now)
     elif isinstance(choice, policy_choices.Withdraw):
@@ -76,10 +79,11 @@ def _start(ledger: Ledger, choice: policy_choices.Start, now: float) -> None:
 
 def _preempt(ledger: Ledger, choice: policy_choices.Preempt, now: float) -> None:
     run = _add_run(ledger, choice.run, choice.trigger.value, now)
+    reason = Reason(trigger=choice.trigger, rule=choice.rule, run=run)
     for victim in choice.victims:
-        _stop_victim(ledger, choice, run, victim, now)
+        stop_victim(ledger, victim, reason, now)
     for held in choice.stopped_holds:
-        _stop_hold(ledger, choice, run, held, now)
+        _stop_hold(ledger, held, reason, now)
     victims = ", ".join(victim.run_id for victim in choice.victims) or "no run"
     holds = f", and the hold of {', '.join(choice.stopped_holds)}" if choice.stopped_holds else ""
     _decide(
@@ -92,47 +96,14 @@ def _preempt(ledger: Ledger, choice: policy_choices.Preempt, now: float) -> None
     )
 
 
-def _stop_victim(
-    ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, victim: policy_choices.Victim, now: float
-) -> None:
-    record = ledger.runs[victim.run_id]
-    _record_preemption(ledger, choice, run, record, victim.cost_gpu_seconds, now)
-    stop_run(ledger, record, StopCause.PREEMPT, victim.grace_seconds, now)
-    job = ledger.jobs[victim.job_id]
-    ledger.tell(
-        job, "preempted", now, by=choice.job_id, trigger=choice.trigger.value, grace_seconds=victim.grace_seconds,
-        expected_cost_gpu_seconds=round(victim.cost_gpu_seconds, 3),
-    )  # fmt: skip
-
-
-def _record_preemption(
-    ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, victim: RunRecord, cost: float, now: float
-) -> None:
-    ledger.batch.new_preemptions.append(
-        {
-            "preemptor_job": choice.job_id,
-            "preemptor_run": run.run_id,
-            "victim_job": victim.job_id,
-            "victim_run": victim.run_id,
-            "trigger": choice.trigger.value,
-            "rule": choice.rule,
-            "preemptor_value": run.value,
-            "victim_value": victim.value,
-            "expected_cost": cost,
-            "gpu_count": len(victim.placement),
-            "decided_at": now,
-        }
-    )
-
-
-def _stop_hold(ledger: Ledger, choice: policy_choices.Preempt, run: RunRecord, run_id: str, now: float) -> None:
+def _stop_hold(ledger: Ledger, run_id: str, reason: Reason, now: float) -> None:
     held = ledger.runs[run_id]
     if held.pending:
         drop_pending(ledger, held, now)
         job_moves.requeue(ledger, ledger.jobs[held.job_id], now, cause=EndCause.NEVER_STARTED)
     else:
         # It may have started a moment ago, and is then preempted like any other; else the record ends void.
-        _record_preemption(ledger, choice, run, held, 0.0, now)
+        held = note_preemption(ledger, held, 0.0, reason, now)
         stop_run(ledger, held, StopCause.PREEMPT, job_moves.grace_of(ledger, ledger.jobs[held.job_id]), now)
 
 

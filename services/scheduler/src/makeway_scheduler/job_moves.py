@@ -7,6 +7,7 @@ yet, RUNNING, STOPPING once a stop is committed, UNKNOWN while its node is silen
 from dataclasses import replace
 from typing import Final
 
+from makeway_policy.model import Trigger
 from makeway_policy.priority import class_of
 from makeway_schemas.job_spec import PreemptionMode
 from makeway_schemas.states import JOB_MOVES, TERMINAL, EndCause, JobState, LeaseState, NodeState
@@ -17,6 +18,8 @@ from makeway_scheduler.policy_values import job_value
 
 BACKOFF_FIRST_SECONDS: Final = 10.0
 DAY_SECONDS: Final = 86_400.0
+DRAINED: Final = "drained"
+"""The last end of a job that made way for the draining of its node: no cool-down follows."""
 LONG_RUN_SECONDS: Final = 600.0
 """A run this long ends a series of infrastructure failures."""
 
@@ -76,7 +79,9 @@ def end(ledger: Ledger, job: JobRecord, cause: EndCause, now: float, *, exit_cod
     ledger.tell(ended, state.lower(), now, cause=cause.value, exit_code=exit_code, message=job.message or None)
 
 
-def requeue(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, retry_at: float | None = None) -> None:
+def requeue(
+    ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, retry_at: float | None = None, last_end: str = ""
+) -> None:
     """Back into the queue with its submit time; the stay in the queue starts now."""
     limit = job.spec.time_limit
     if limit is not None and job.used_seconds >= limit:
@@ -87,8 +92,8 @@ def requeue(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, retr
     waiting = move(
         ledger,
         replace(
-            job, queued_since=now, retry_at=retry_at, last_end=cause.value, reason_code="", reason="", exit_code=None,
-            message=message,
+            job, queued_since=now, retry_at=retry_at, last_end=last_end or cause.value, reason_code="", reason="",
+            exit_code=None, message=message,
         ),
         JobState.QUEUED,
     )  # fmt: skip
@@ -118,16 +123,17 @@ def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCau
 
 
 def after_preemption(ledger: Ledger, job: JobRecord, run: RunRecord, now: float) -> None:
-    """A preempted run has ended: what its mode says becomes of the job. The preemption counts for a day."""
+    """A preempted run has ended: what its mode says becomes of the job. All but a drain counts for a day."""
     kept = tuple(at for at in job.preempted_at if at > now - DAY_SECONDS)
+    counts = run.stop_trigger != Trigger.DRAIN
     job = replace(
-        job, preemptions=job.preemptions + 1, preempted_at=(*kept, now), last_victim_run=run.run_id,
-        infrastructure_failures=0,
+        job, preemptions=job.preemptions + 1, preempted_at=(*kept, now) if counts else kept,
+        last_victim_run=run.run_id, infrastructure_failures=0,
     )  # fmt: skip
     if mode_of(ledger, job) is PreemptionMode.CANCEL:
         end(ledger, replace(job, message="cancelled by a preemption, as its mode says"), EndCause.CANCELLED, now)
     else:
-        requeue(ledger, job, now, cause=EndCause.PREEMPTED)
+        requeue(ledger, job, now, cause=EndCause.PREEMPTED, last_end=EndCause.PREEMPTED if counts else DRAINED)
 
 
 def mode_of(ledger: Ledger, job: JobRecord) -> PreemptionMode:

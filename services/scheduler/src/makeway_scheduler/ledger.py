@@ -102,6 +102,8 @@ class RunRecord:
     after_preemption: bool = False
     withdrawing: bool = False
     stop_cause: StopCause | None = None
+    stop_trigger: str = ""
+    """What made it a victim, as its preemption's record says; empty while it is none."""
     stop_grace_seconds: float | None = None
     stop_at: float | None = None
     leaves_by: float | None = None

@@ -29,6 +29,8 @@ _NODE_HEALTH: Final = {
     NodeState.UNKNOWN: NodeHealth.UNKNOWN,
     NodeState.DEAD: NodeHealth.DEAD,
 }
+_TAKEN_DOWN: Final = frozenset({"preempted", "drained", "node_lost", "gpu_lost", "ours"})
+"""Ends of a run that count as down in a disruption group until the job runs again."""
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 _RUN_STATES: Final[Mapping[RunState, PolicyRunState]] = {
     state: PolicyRunState(state.lower()) for state in RunState if state is not RunState.RELEASED
@@ -70,7 +72,7 @@ def job_value(job: JobRecord) -> Job:
         used_seconds=job.used_seconds,
         runs=job.run_number,
         preempted_at=job.preempted_at,
-        down=job.last_end == "preempted",
+        down=job.last_end in _TAKEN_DOWN,
         last_end_preempted=job.last_end == "preempted",
         restart_seconds=job.restart_seconds,
         no_victims_until=job.no_victims_until or 0.0,

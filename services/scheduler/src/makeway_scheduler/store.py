@@ -289,9 +289,10 @@ def _run(row: Mapping[str, Any]) -> RunRecord:
     leases = row["leases"] or []
     same = (
         "value", "planned_at", "cpus", "memory_mib", "trigger", "restart_seconds", "promoted", "after_preemption",
-        "withdrawing", "stop_grace_seconds", "stop_at", "leaves_by", "empty_at", "begun_at", "pid", "started_at",
-        "noticed_at", "resumed_at", "resumed_step", "load_seconds", "ack_step", "ack_bytes", "ack_fraction", "acked_at",
-        "ended_at", "end_cause", "exit_code", "signal", "forced", "run_seconds", "log_bytes", "message", "traceparent",
+        "withdrawing", "stop_trigger", "stop_grace_seconds", "stop_at", "leaves_by", "empty_at", "begun_at", "pid",
+        "started_at", "noticed_at", "resumed_at", "resumed_step", "load_seconds", "ack_step", "ack_bytes",
+        "ack_fraction", "acked_at", "ended_at", "end_cause", "exit_code", "signal", "forced", "run_seconds",
+        "log_bytes", "message", "traceparent",
     )  # fmt: skip
     return RunRecord(
         run_id=row["run_id"],

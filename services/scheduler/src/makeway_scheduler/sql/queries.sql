@@ -22,7 +22,8 @@ SELECT j.job_id, j.admission_order, j.team_id, j.class_name, j.spec, j.submitted
     extract(epoch FROM s.last_started_at)::double precision AS last_started_at,
     extract(epoch FROM s.ended_at)::double precision AS ended_at,
     coalesce((SELECT array_agg(extract(epoch FROM p.exited_at)::double precision ORDER BY p.exited_at) FROM preemptions AS p
-        WHERE p.victim_job = s.job_id AND p.exited_at > now() - interval '24 hours' AND NOT p.void), '{}') AS preempted_at
+        WHERE p.victim_job = s.job_id AND p.exited_at > now() - interval '24 hours' AND NOT p.void AND p.trigger <> 'drain'),
+        '{}') AS preempted_at
 FROM job_states AS s JOIN jobs AS j USING (job_id)
 WHERE s.pool_id = :pool AND (s.ended_at IS NULL
     OR s.job_id IN (SELECT r.job_id FROM runs AS r WHERE r.pool_id = :pool AND r.state <> 'RELEASED'))
@@ -45,7 +46,8 @@ SELECT r.run_id, r.job_id, r.run_number, r.node_id, r.state, r.value, r.gpus, r.
     extract(epoch FROM r.acked_at)::double precision AS acked_at,
     extract(epoch FROM r.ended_at)::double precision AS ended_at,
     (SELECT jsonb_agg(jsonb_build_object('gpu_id', l.gpu_id, 'vram_mib', l.vram_mib, 'slots', l.slots, 'state', l.state)
-        ORDER BY l.gpu_id) FROM leases AS l WHERE l.run_id = r.run_id) AS leases
+        ORDER BY l.gpu_id) FROM leases AS l WHERE l.run_id = r.run_id) AS leases,
+    coalesce((SELECT p.trigger FROM preemptions AS p WHERE p.victim_run = r.run_id), '') AS stop_trigger
 FROM runs AS r WHERE r.pool_id = :pool AND r.state <> 'RELEASED'
 ORDER BY r.run_id;
 
