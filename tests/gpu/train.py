@@ -31,7 +31,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            torch.cuda._sleep(20_000_000)
+            torch.cuda._sleep(40_000_000)
             if step % 20 == 0 or job.stop_requested():
                 state = {
                     "model": {name: value.cpu() for name, value in model.state_dict().items()},
