@@ -70,6 +70,14 @@ class StillRunning(MakewayError):
         super().__init__(f"job {job_id} has not ended in {waited_seconds:.0f} s; it goes on")
 
 
+class FileUnwritable(MakewayError):
+    """A file that was to be written cannot be; what was there before is left as it was."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        self.path = path
+        super().__init__(f"{path} cannot be written: {error.strerror or error}")
+
+
 class ReplayRefused(MakewayError):
     """A trace, a policy or a value that cannot be replayed; nothing was run."""
 

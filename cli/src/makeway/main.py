@@ -34,6 +34,7 @@ VERBS: Final = {
     "ack": "makeway.commands.ack",
     "doctor": "makeway.commands.doctor",
     "replay": "makeway.commands.replay",
+    "export": "makeway.commands.export",
 }
 GROUPS: Final = {
     "node": "makeway.commands.node",

@@ -26,6 +26,18 @@ def test_events_go_on_after_a_broken_connection(server: StubServer) -> None:
     assert [request.headers.get("last-event-id") for request in server.requests] == [None, "2", "2"]
 
 
+def test_a_history_ends_once_nothing_new_comes_not_where_a_server_shuts_down(server: StubServer) -> None:
+    def answer(request: Request) -> Answer:
+        seen = int(request.headers.get("last-event-id", "0"))
+        coming = [{"sequence": seen + 1, "state": "QUEUED"}] if seen < 3 else []
+        return Answer(pieces=[b": hello\n\n", *sse(*coming)])
+
+    server.routes["GET", "/v1/events"] = answer
+    with client_of(server) as client:
+        assert [event.sequence for event in client.history()] == [1, 2, 3]
+    assert len(server.requests) == 4
+
+
 def test_a_log_goes_on_after_a_broken_connection_with_each_byte_once(server: StubServer) -> None:
     content = bytes(range(256)) * 20
 

@@ -101,8 +101,8 @@ def test_sacct_takes_gpus_from_tres_and_leaves_out_steps(tmp_path: Path) -> None
     assert (second.submitted_at, second.work_seconds, second.time_limit_seconds) == (60, 60, None)
 
 
-def event(kind: str, at: float, state: str = "RUNNING", **data: object) -> str:
-    return json.dumps({"job_id": "j1", "at": at, "kind": kind, "state": state, "run": 1, "data": data})
+def event(kind: str, at: float | str, state: str = "RUNNING", run: int = 1, **data: object) -> str:
+    return json.dumps({"job_id": "j1", "at": at, "kind": kind, "state": state, "run": run, "data": data})
 
 
 def test_work_of_our_own_log_is_what_was_kept_of_each_run(tmp_path: Path) -> None:
@@ -111,19 +111,39 @@ def test_work_of_our_own_log_is_what_was_kept_of_each_run(tmp_path: Path) -> Non
         event("started", 110),
         event("acked", 150),
         event("requeued", 160, "QUEUED"),
-        event("started", 200),
-        event("succeeded", 230, "SUCCEEDED"),
+        event("started", 200, run=2),
+        event("succeeded", 230, "SUCCEEDED", run=2),
     ]
     (job,) = read_event_log(written(tmp_path, "\n".join(reversed(lines))), Skipping()).jobs
     assert (job.gpus, job.class_name, job.team, job.work_seconds) == (4, "high", "vision", 40 + 30)
+
+
+def test_a_run_whose_node_was_silent_has_started_once(tmp_path: Path) -> None:
+    lines = [
+        event("queued", "2026-01-01T00:00:05Z", "QUEUED", submitted_at="2026-01-01T00:00:00Z"),
+        event("running", "2026-01-01T00:00:10Z"),
+        event("unknown", "2026-01-01T00:00:20Z", "UNKNOWN"),
+        event("running", "2026-01-01T00:00:30Z"),
+        event("succeeded", "2026-01-01T00:00:40Z", "SUCCEEDED"),
+        event("queued", "2026-01-01T00:00:00Z", "QUEUED").replace("j1", "j0"),
+    ]
+    (job,) = read_event_log(written(tmp_path, "\n".join(lines)), Skipping()).jobs
+    assert (job.submitted_at, job.work_seconds) == (0, 30)
+
+
+def test_a_job_without_gpus_is_left_out(tmp_path: Path) -> None:
+    lines = [event("queued", 0, "QUEUED", gpus=0), event("running", 1), event("succeeded", 2, "SUCCEEDED")]
+    assert read_event_log(written(tmp_path, "\n".join(lines)), Skipping()).jobs == ()
 
 
 def test_a_broken_event_names_its_column(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as caught:
         read_event_log(written(tmp_path, '{"job_id": "a", oops}'), Skipping())
     assert (caught.value.line, caught.value.column) == (1, 17)
-    with pytest.raises(TraceError, match=r"`data\.gpus` 0 is no count"):
-        read_event_log(written(tmp_path, event("queued", 1, gpus=0)), Skipping())
+    with pytest.raises(TraceError, match=r"`data\.gpus` -1 is no count"):
+        read_event_log(written(tmp_path, event("queued", 1, gpus=-1)), Skipping())
+    with pytest.raises(TraceError, match="`submitted_at` 'soon' is no date and time"):
+        read_event_log(written(tmp_path, event("queued", 1, submitted_at="soon")), Skipping())
 
 
 def openb(folder: Path) -> Path:

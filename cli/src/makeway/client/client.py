@@ -14,7 +14,7 @@ from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import TERMINAL, JobState
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from makeway.client.streams import job_events, log_pieces
+from makeway.client.streams import history, job_events, log_pieces
 from makeway.client.transport import Patience, Transport
 from makeway.client.waiting import wait_for_end
 from makeway.errors import BadAnswer
@@ -132,6 +132,10 @@ class Client:
                 yield event
                 if event.state in TERMINAL:
                     return
+
+    def history(self, *, after: int = 0) -> Iterator[api.EventView]:
+        """The events of all jobs that the token sees, after a sequence number, up to now."""
+        return history(self.transport, "/v1/events", after=after)
 
     def wait(
         self,

@@ -51,17 +51,27 @@ class ResumingStream:
 
     Yields None after each silence, sign of life and lost connection, so that the reader can look at the state itself:
     an event that got lost delays nobody for long. ``deadline`` (monotonic seconds) shortens the silence, nothing else.
-    Ends when the server says that nothing will come any more (204).
+    Ends when the server says that nothing will come any more (204). With ``finite``, where the server ends a stream
+    after what is there now, it ends after a whole connection that brought nothing: a server that is shutting down ends
+    its streams too, and whoever asks again goes on where that one stopped.
     """
 
     def __init__(
-        self, transport: Transport, path: str, *, params: Mapping[str, str], after: str, deadline: float | None = None
+        self,
+        transport: Transport,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        after: str,
+        deadline: float | None = None,
+        finite: bool = False,
     ) -> None:
         self._transport = transport
         self._path = path
         self._params = dict(params)
         self._last_id = after
         self._deadline = deadline
+        self._finite = finite
         self._over = False
 
     def __iter__(self) -> Iterator[ServerSent | None]:
@@ -82,11 +92,13 @@ class ResumingStream:
         idle_seconds = min(IDLE_SECONDS, left)
         with self._transport.stream(self._path, self._params, headers=headers, idle_seconds=idle_seconds) as response:
             self._transport.outage.over()
+            before = self._last_id
             self._over = response.status_code == httpx.codes.NO_CONTENT
             for item in server_sent(response.iter_lines()):
                 if item is not None and item.event_id:
                     self._last_id = item.event_id
                 yield item
+            self._over = self._over or (self._finite and self._last_id == before)
 
 
 def job_events(
@@ -96,6 +108,14 @@ def job_events(
     cursor = str(after) if after else ""
     for item in ResumingStream(transport, path, params={}, after=cursor, deadline=deadline):
         yield None if item is None else EventView.model_validate_json(item.data)
+
+
+def history(transport: Transport, path: str, *, after: int = 0) -> Iterator[EventView]:
+    """The events of all jobs after a sequence number, up to now, each once, over outages."""
+    params = {"follow": "false", "cursor": str(after)}
+    for item in ResumingStream(transport, path, params=params, after="", finite=True):
+        if item is not None:
+            yield EventView.model_validate_json(item.data)
 
 
 def log_pieces(

@@ -4,6 +4,8 @@ Each apply function is idempotent by state: the same fact again, or late, change
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted
 from makeway_schemas.states import EndCause, JobState, StopCause
@@ -22,7 +24,22 @@ def apply_job_admitted(ledger: Ledger, fact: JobAdmitted, now: float) -> None:
         return
     job = replace(admitted_record(admitted, fact.traceparent), queued_since=admitted.submitted_at.timestamp())
     ledger.jobs.put(job.job_id, job)
-    ledger.tell(job, "queued", now, name=job.spec.name, team=job.team)
+    ledger.tell(job, "queued", now, **_asked(job))
+
+
+def _asked(job: JobRecord) -> dict[str, Any]:
+    """What the job asked for, as its history keeps it: enough to replay it (docs/simulator.md)."""
+    return {
+        "name": job.spec.name,
+        "team": job.team,
+        "class": job.class_name,
+        "priority": job.spec.priority,
+        "gpus": job.shape.gpus,
+        "members": job.shape.members,
+        "vram_mib": job.shape.vram_mib,
+        "time_limit_seconds": job.spec.time_limit,
+        "submitted_at": datetime.fromtimestamp(job.submitted_at, UTC).isoformat(),
+    }
 
 
 def admitted_record(admitted: AdmittedJob, traceparent: str | None) -> JobRecord:

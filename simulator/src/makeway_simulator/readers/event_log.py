@@ -1,9 +1,10 @@
 """makeway's own history, as `makeway export` writes it: one job event a line, JSON, in any order of jobs.
 
-A line is a `JobEvent` of `makeway_schemas.events`: `job_id`, `at`, `kind`, `state`, `run`, `data`. The `queued` event
-of a job carries in `data` what it asked for: `gpus`, `members`, `class`, `priority`, `team`, `time_limit_seconds`.
-The work of a job is the run time that brought it on: of a run that was cut off the part up to its last ack, of the
-last run all. Jobs that never started, or are still going, are left out.
+A line is an event as docs/events.md has it: `job_id`, `at`, `kind`, `state`, `run`, `data`, `sequence`. The first
+`queued` event of a job carries in `data` what it asked for: `gpus`, `members`, `class`, `priority`, `team`,
+`time_limit_seconds`, `submitted_at` (else the event's own time counts). The work of a job is the run time that brought
+it on: of a run that was cut off the part up to its last ack, of the last run all. Jobs without GPUs, that never
+started, or that are still going, are left out.
 """
 
 import json
@@ -19,7 +20,9 @@ from makeway_simulator.errors import TraceError
 from makeway_simulator.readers.table import Skipping, lines_of
 from makeway_simulator.trace import Trace, TraceJob
 
+_STARTS_RUN: Final = frozenset({"running", "started"})
 _ENDS_RUN: Final = frozenset({"requeued", "held"})
+_TERMINAL: Final = frozenset(state.value for state in TERMINAL)
 _GPUS_MOST: Final = 1_000_000
 
 
@@ -27,8 +30,10 @@ _GPUS_MOST: Final = 1_000_000
 class _Event:
     job_id: str
     at: float
+    sequence: int
     kind: str
     terminal: bool
+    run: int | None
     data: Mapping[str, Any]
 
 
@@ -36,6 +41,7 @@ class _Event:
 class _History:
     asked: Mapping[str, Any] | None = None
     submitted_at: float = 0.0
+    run: int | None = None
     started_at: float | None = None
     acked_at: float | None = None
     work: float = 0.0
@@ -74,27 +80,30 @@ def _event(path: str, number: int, text: str) -> _Event:
     if kind == "queued":
         _check(path, number, text, data)
     at = _moment(path, number, text, value.get("at"))
-    terminal = value.get("state") in {state.value for state in TERMINAL}
-    return _Event(job_id=job_id, at=at, kind=kind, terminal=terminal, data=data)
+    sequence, run = (each if type(each) is int else None for each in (value.get("sequence"), value.get("run")))
+    if kind == "queued" and "submitted_at" in data:
+        at = _moment(path, number, text, data["submitted_at"], "submitted_at")
+    terminal = value.get("state") in _TERMINAL
+    return _Event(job_id=job_id, at=at, sequence=sequence or 0, kind=kind, terminal=terminal, run=run, data=data)
 
 
 def _check(path: str, number: int, text: str, data: Mapping[str, Any]) -> None:
     for name in ("gpus", "members"):
         count = data.get(name, 1)
-        if type(count) is not int or not 0 < count <= _GPUS_MOST:
+        if type(count) is not int or not 0 <= count <= _GPUS_MOST:
             raise TraceError(path, number, _column(text, name), f"`data.{name}` {count!r} is no count")
     for name, kind in (("class", str), ("team", str), ("priority", int), ("time_limit_seconds", (int, float))):
         if data.get(name) is not None and not isinstance(data[name], kind):
             raise TraceError(path, number, _column(text, name), f"`data.{name}` is not of its type")
 
 
-def _moment(path: str, number: int, text: str, value: Any) -> float:
+def _moment(path: str, number: int, text: str, value: Any, name: str = "at") -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise TraceError(path, number, _column(text, "at"), f"`at` {value!r} is no date and time") from error
+        raise TraceError(path, number, _column(text, name), f"`{name}` {value!r} is no date and time") from error
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
@@ -103,12 +112,14 @@ def _column(text: str, name: str) -> int:
 
 
 def _told(history: _History) -> bool:
-    """Go through a job's events in order; True if it came to an end and ran."""
-    for event in sorted(history.events, key=lambda each: each.at):
+    """Go through a job's events in order; True if it came to an end and ran on GPUs."""
+    for event in sorted(history.events, key=lambda each: (each.at, each.sequence)):
         if event.kind == "queued" and history.asked is None:
             history.asked, history.submitted_at = event.data, event.at
-        elif event.kind == "started":
-            history.started_at, history.acked_at = event.at, None
+        elif event.kind in _STARTS_RUN:
+            # A node that was silent tells again of a run that goes on: it has started once.
+            if history.started_at is None or event.run != history.run:
+                history.run, history.started_at, history.acked_at = event.run, event.at, None
         elif event.kind == "acked":
             history.acked_at = event.at
         elif history.started_at is not None and (event.terminal or event.kind in _ENDS_RUN):
@@ -116,7 +127,11 @@ def _told(history: _History) -> bool:
             history.work += max(0.0, upto - history.started_at) if upto is not None else 0.0
             history.started_at = None
             history.ended = history.ended or event.terminal
-    return history.ended and history.asked is not None and history.work > 0
+    return history.ended and history.asked is not None and history.work > 0 and _gpus(history.asked) > 0
+
+
+def _gpus(asked: Mapping[str, Any]) -> int:
+    return int(asked.get("gpus", 1) * asked.get("members", 1))
 
 
 def _job(job_id: str, history: _History, start: float) -> TraceJob:
@@ -125,7 +140,7 @@ def _job(job_id: str, history: _History, start: float) -> TraceJob:
     return TraceJob(
         job_id=job_id,
         submitted_at=history.submitted_at - start,
-        gpus=asked.get("gpus", 1) * asked.get("members", 1),
+        gpus=_gpus(asked),
         work_seconds=history.work,
         class_name=asked.get("class"),
         priority=asked.get("priority"),

@@ -1,0 +1,60 @@
+"""``export``: the history of all jobs as a file that ``replay --format events`` reads."""
+
+import gzip
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from makeway_schemas.api import EventView
+
+from makeway.commands.options import State, connect
+from makeway.errors import FileUnwritable
+from makeway.output import say
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def export(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to; gzip where it ends in .gz. Default: stdout.")
+    ] = None,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only events after this sequence number.")] = 0,
+    state_dir: State = None,
+) -> None:
+    """Write the events of all jobs that your token sees, one JSON object a line (docs/events.md)."""
+    path = None if file is None or str(file) == "-" else file
+    with connect(state_dir) as client:
+        events = client.history(after=after)
+        count = _write(sys.stdout, events) if path is None else _write_file(path, events)
+    say(f"{count} events" + (f" in {path}" if path else ""))
+
+
+def _write_file(path: Path, events: Iterable[EventView]) -> int:
+    """Into a file beside it, renamed when whole: half a history looks like a history."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with _opened(partial, packed=path.suffix == ".gz") as out:
+                count = _write(out, events)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileUnwritable(path, error) from error
+    return count
+
+
+def _opened(path: Path, *, packed: bool) -> TextIO:
+    return gzip.open(path, "wt", encoding="utf-8") if packed else path.open("w", encoding="utf-8")
+
+
+def _write(out: TextIO, events: Iterable[EventView]) -> int:
+    written = 0
+    for event in events:
+        out.write(event.model_dump_json() + "\n")
+        written += 1
+    return written
