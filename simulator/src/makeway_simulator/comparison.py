@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from makeway_policy.rules import Policy
 
 from makeway_simulator.engine import Engine
-from makeway_simulator.outcome import EndKind, JobOutcome, summarise, waits_by_class
+from makeway_simulator.outcome import EndKind, summarise, waits_by_class
 from makeway_simulator.physics import Physics
 from makeway_simulator.rivals import study as rivals_study
 from makeway_simulator.rivals.loop import Charge
@@ -54,12 +54,11 @@ def _figures(
     cluster = comparison.cluster
     if rules is None:
         charge = Charge(restart_seconds=comparison.physics.restore_seconds)
-        outcomes, refused = rivals_study.study(comparison.trace, cluster, name, charge, told)
+        record = rivals_study.study(comparison.trace, cluster, name, charge, told)
     else:
         setting = Setting(cluster=cluster, policy=rules, physics=comparison.physics)
         record = Engine(comparison.trace.jobs, setting).run(told)
-        outcomes, refused = record.outcomes, record.refused
-    finished: list[JobOutcome] = [each for each in outcomes if each.kind is EndKind.FINISHED]
-    figures = {key: float(value) for key, value in asdict(summarise(finished, cluster.gpus, refused)).items()}
-    waits = {f"p95_wait_seconds.{each}": found["p95_seconds"] for each, found in waits_by_class(outcomes).items()}
-    return {**figures, **waits}
+    finished = [each for each in record.outcomes if each.kind is EndKind.FINISHED]
+    figures = {key: float(value) for key, value in asdict(summarise(finished, cluster.gpus, record.refused)).items()}
+    waits = waits_by_class(record.outcomes)
+    return {**figures, **{f"p95_wait_seconds.{name}": found["p95_seconds"] for name, found in waits.items()}}

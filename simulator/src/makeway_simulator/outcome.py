@@ -8,13 +8,14 @@ from statistics import fmean
 
 
 class EndKind(StrEnum):
-    """How a run, or a job, ended."""
+    """How a run, or a job, ended. `MOVED` is a run alone: its job went on at once on other GPUs."""
 
     FINISHED = "finished"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     EXPIRED = "expired"
+    MOVED = "moved"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

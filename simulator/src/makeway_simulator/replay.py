@@ -82,7 +82,7 @@ class PackingSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """What one replay came to: `figures` can be printed as JSON; `record` is there where makeway's policy ran."""
+    """What one replay came to: `figures` can be printed as JSON; `record` is there where jobs ran and ended."""
 
     title: str
     figures: dict[str, Any]
@@ -99,23 +99,19 @@ def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Re
     cluster = Cluster.parse(settings.nodes)
     trace = read_trace(settings.trace, settings.trace_format, Skipping(allowed=settings.skip_broken))
     told = _of(progress, len(trace.jobs))
-    record: Record | None = None
     if settings.policy in rivals_study.RIVALS:
-        outcomes, refused = rivals_study.study(trace, cluster, settings.policy, _charge(settings), told)
-        ended: dict[str, int] = {"finished": len(outcomes)}
+        record = rivals_study.study(trace, cluster, settings.policy, _charge(settings), told)
     else:
         record = record_of(trace, cluster, settings, told)
-        outcomes, refused = record.outcomes, record.refused
-        ended = {kind.value: count for kind, count in sorted(record.ended.items())}
-        ended["unfinished"] = record.unfinished
-    finished = [outcome for outcome in outcomes if outcome.kind is EndKind.FINISHED]
+    finished = [outcome for outcome in record.outcomes if outcome.kind is EndKind.FINISHED]
     figures = {
         "policy": settings.policy,
         "cost": settings.cost.value,
         "nodes": settings.nodes,
-        **asdict(summarise(finished, cluster.gpus, refused)),
-        "waits": waits_by_class(outcomes),
-        "ended": ended,
+        **asdict(summarise(finished, cluster.gpus, record.refused)),
+        "waits": waits_by_class(record.outcomes),
+        "ended": {kind.value: count for kind, count in sorted(record.ended.items())}
+        | {"unfinished": record.unfinished},
         "skipped_lines": trace.skipped,
     }
     return Replay(title=f"{settings.trace.name}, {settings.policy}", figures=figures, record=record)

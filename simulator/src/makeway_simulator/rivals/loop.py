@@ -1,7 +1,7 @@
 """The event loop of the rivals: submissions, ends, and what the policy itself announces."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -128,8 +128,16 @@ class _Replay:
         return active
 
 
+Follow = Callable[[float, Sequence[Active], Collection[str]], None]
+"""Is told after every event: the time, what runs from now on, and all jobs that have come and have not ended."""
+
+
 def run(
-    jobs: Sequence[TraceJob], rival: Rival, charge: Charge, progress: Callable[[int], None] | None = None
+    jobs: Sequence[TraceJob],
+    rival: Rival,
+    charge: Charge,
+    progress: Callable[[int], None] | None = None,
+    follow: Follow | None = None,
 ) -> list[JobOutcome]:
     """Replay the jobs, ordered by submission."""
     replay = _Replay(rival=rival, charge=charge)
@@ -145,6 +153,8 @@ def run(
             coming += 1
         rival.progressed()
         replay.assign()
+        if follow is not None:
+            follow(replay.now, replay.running, replay.active)
         if progress is not None:
             progress(len(replay.outcomes))
     return replay.outcomes
