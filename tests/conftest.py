@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,16 @@ sys.path.insert(0, str(Path(__file__).parent))  # `import servers` from any test
 import servers
 
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Let children take the signals that whoever runs the tests ignores: `nohup` and a shell's `&` hand that down.
+
+    A handler that does nothing ignores a signal as well, and is no longer there after an exec.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -44,10 +44,6 @@ def started() -> Iterator[None]:
 STARTED: list[subprocess.Popen[str]] = []
 
 
-def _listen_to_hang_ups() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 def start(folder: Path, body: str, control: ControlSocket | None = None, run: int = 1) -> subprocess.Popen[str]:
     """A program of few lines, run as a job, or as a plain program where there is no socket."""
     environment = {"PATH": os.environ["PATH"], "MAKEWAY_CHECKPOINT_DIR": str(folder), "MAKEWAY_GRACE_SECONDS": "30"}
@@ -55,18 +51,7 @@ def start(folder: Path, body: str, control: ControlSocket | None = None, run: in
         environment |= {"MAKEWAY_CONTROL": str(control.path), "MAKEWAY_RUN": str(run)}
     command = [sys.executable, "-c", PROGRAM.format(body=body)]
     pipe = subprocess.PIPE
-    STARTED.append(
-        subprocess.Popen(
-            command,
-            env=environment,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            # Whoever runs the tests may ignore it (nohup does), and a child inherits that.
-            preexec_fn=_listen_to_hang_ups,
-            cwd=folder,
-        )
-    )
+    STARTED.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=folder))
     return STARTED[-1]
 
 
