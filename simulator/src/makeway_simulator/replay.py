@@ -82,9 +82,9 @@ class PackingSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """What one replay came to: `figures` can be printed as JSON; `record` is there where jobs ran and ended."""
+    """What one replay of a trace came to. `figures` can be printed as JSON; with jobs that end there is a `record`."""
 
-    title: str
+    trace: str
     figures: dict[str, Any]
     record: Record | None = None
 
@@ -114,7 +114,7 @@ def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Re
         | {"unfinished": record.unfinished},
         "skipped_lines": trace.skipped,
     }
-    return Replay(title=f"{settings.trace.name}, {settings.policy}", figures=figures, record=record)
+    return Replay(trace=settings.trace.name, figures=figures, record=record)
 
 
 def _charge(settings: GangSettings) -> Charge:
@@ -166,12 +166,14 @@ def replay_packing(settings: PackingSettings, progress: Progress | None = None) 
         "dropped_pods_mean": result.dropped,
         "skipped_lines": skipping.skipped,
     }
-    return Replay(title=f"openb {settings.workload}, {settings.policy}", figures=figures)
+    return Replay(trace=f"openb {settings.workload}", figures=figures)
 
 
 def page_of(found: Sequence[Replay]) -> str:
     """One page for all replays."""
-    return report.replays_page([(each.title, each.figures, each.record) for each in found])
+    traces = ", ".join(dict.fromkeys(each.trace for each in found))
+    shown = [report.Shown(name=each.figures["policy"], figures=each.figures, record=each.record) for each in found]
+    return report.replays_page(f"Replay of {traces}", shown)
 
 
 def _of(progress: Progress | None, total: int) -> Callable[[int], None] | None:

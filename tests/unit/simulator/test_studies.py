@@ -15,8 +15,13 @@ from makeway_simulator.demo_page import demo_page, told
 from makeway_simulator.engine import Engine
 from makeway_simulator.errors import BadValue, UnknownChoice
 from makeway_simulator.objective import Terms, Weights
+from makeway_simulator.outcome import EndKind, waits_by_class
 from makeway_simulator.physics import Physics
-from makeway_simulator.report import replays_page, script_data, thinned
+from makeway_simulator.pictures import largest, span, thinned
+from makeway_simulator.record import Segment
+from makeway_simulator.report import Shown, replays_page, script_data
+from makeway_simulator.rivals.loop import Charge
+from makeway_simulator.rivals.study import study
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, TraceJob
 from makeway_simulator.tune import Search, document_with, parse_fixed, tune
@@ -69,7 +74,8 @@ def test_a_hostile_name_stays_text_in_a_report() -> None:
     bad = '"><img src=x onerror=alert(1)>'
     job = TraceJob(job_id=bad, submitted_at=0, gpus=1, work_seconds=5, class_name="normal")
     record = Engine([job], Setting(cluster=CLUSTER, policy=PLAIN)).run()
-    page = replays_page([(bad, {"policy": bad, "waits": {}}, record)])
+    figures = {"policy": bad, "nodes": bad, "waits": waits_by_class(record.outcomes)}
+    page = replays_page(bad, [Shown(name=bad, figures=figures, record=record)])
     elements = Elements()
     elements.feed(page)
     assert "img" not in elements.seen
@@ -80,6 +86,37 @@ def test_a_hostile_name_stays_text_in_a_report() -> None:
 def test_long_lists_are_thinned_evenly_and_keep_their_ends() -> None:
     assert thinned(range(1000), 4) == [0, 333, 666, 999]
     assert thinned([1, 2], 4) == [1, 2]
+
+
+def test_the_largest_runs_are_drawn_in_their_order() -> None:
+    def segment(name: str, seconds: float, gpus: int) -> Segment:
+        return Segment(
+            job_id=name, run=1, gpus=("g",) * gpus, started_at=0, ready_at=0, ended_at=seconds, kind=EndKind.FINISHED
+        )
+
+    segments = [segment("long", 50, 1), segment("short", 1, 1), segment("wide", 20, 4)]
+    assert [each.job_id for each in largest(segments, 2)] == ["long", "wide"]
+
+
+def test_times_are_told_for_reading() -> None:
+    assert [span(seconds) for seconds in (0, 0.04561, 90, 600, 3_600, 86_400 * 3.25)] == [
+        "0 s", "0.0456 s", "90 s", "10 min", "1 h", "3.2 d",
+    ]  # fmt: skip
+
+
+def test_replays_stand_side_by_side_with_their_pictures() -> None:
+    trace = make(Mix(jobs=30, load=1.5, median_seconds=100), CLUSTER)
+    rules = Engine(trace.jobs, Setting(cluster=CLUSTER, policy=DEFAULT)).run()
+    rival = study(trace, CLUSTER, "srtf", Charge())
+    shown = [
+        Shown(name=name, figures={"preemptions": 3, "gpu_goodput": 0.5, "waits": {}}, record=record)
+        for name, record in (("makeway", rules), ("srtf", rival))
+    ]
+    text = replays_page("both", shown)
+    assert "<tr><th>GPU-seconds that brought jobs on</th><td>50.0 %</td><td>50.0 %</td></tr>" in text
+    for name in ("makeway", "srtf"):
+        assert f"<h2>{name}: who ran where</h2>" in text
+    assert text.count("<svg") == 2 * 6
 
 
 def test_policies_are_compared_on_the_same_workload() -> None:
