@@ -28,6 +28,7 @@ from makeway_schemas.facts import (
     CommandIssued,
     Fact,
     GpuReport,
+    NodeCommandIssued,
     NodeReport,
     NoticeDelivered,
     PlanNumber,
@@ -164,7 +165,25 @@ class PoolUnderTest:
         )  # fmt: skip
         return job_id
 
-    async def command(self, job_id: str, command: str, priority: int | None = None) -> CommandIssued:
+    async def node_command(self, node: str, command: str, **arguments: Any) -> NodeCommandIssued:
+        """Write a command to a node as admission does."""
+        command_id = await self.sql.fetchval(
+            "INSERT INTO commands (pool_id, node_id, command, arguments, issued_by) "
+            "VALUES ('default', $1, $2, $3::jsonb, 'tester') RETURNING command_id",
+            node, command, json.dumps(arguments),
+        )  # fmt: skip
+        return NodeCommandIssued(
+            id=f"admission/command/{command_id}", command_id=command_id, command=command, node_id=node,
+            issued_by="tester", issued_at=datetime.now(UTC), **arguments,
+        )  # fmt: skip
+
+    async def outcome(self, command: CommandIssued | NodeCommandIssued) -> str:
+        sql = "SELECT outcome FROM applied_commands WHERE command_id = $1"
+        return str(await self.sql.fetchval(sql, command.command_id))
+
+    async def command(
+        self, job_id: str, command: str, priority: int | None = None, *, force: bool = False
+    ) -> CommandIssued:
         """Write a command as admission does."""
         command_id = await self.sql.fetchval(
             "INSERT INTO commands (pool_id, job_id, command, arguments, issued_by) "
@@ -173,7 +192,7 @@ class PoolUnderTest:
         )  # fmt: skip
         return CommandIssued(
             id=f"admission/command/{command_id}", command_id=command_id, command=command, job_id=job_id,
-            priority=priority, issued_by="tester", issued_at=datetime.now(UTC),
+            priority=priority, force=force, issued_by="tester", issued_at=datetime.now(UTC),
         )  # fmt: skip
 
     async def apply_policy(self, **document: Any) -> int:

@@ -50,6 +50,10 @@ class Refused(MakewayError):
         super().__init__("\n".join(problem_lines(problem)))
 
 
+class Declined(MakewayError):
+    """The scheduler took a request and did nothing, for a reason that it gave."""
+
+
 class BadAnswer(MakewayError):
     """An answer that is none of the API's: another program has the address, or its version is too far from ours."""
 

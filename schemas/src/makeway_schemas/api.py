@@ -137,6 +137,43 @@ class CommandAccepted(ApiModel):
     message: str = ""
 
 
+class ForceBody(ApiModel):
+    """``POST /v1/jobs/{id}/preempt``: whether to overrule what protects the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    force: bool = Field(default=False, strict=True)
+
+
+class NodeClosing(ApiModel):
+    """``POST /v1/nodes/{id}/cordon`` and ``/drain``: why; and for a drain, whether to overrule what protects runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: str = Field(default="", max_length=500)
+    force: bool = Field(default=False, strict=True)
+
+
+class NodeCommandAccepted(ApiModel):
+    """202: the request is kept; it has taken effect once ``GET /v1/commands/{id}`` has an outcome."""
+
+    command_id: int
+    node_id: str
+
+
+class CommandView(ApiModel):
+    """``GET /v1/commands/{id}``. An ``outcome`` that begins with ``refused: `` says why nothing was done."""
+
+    command_id: int
+    job_id: str | None = None
+    node_id: str | None = None
+    command: str
+    issued_by: str
+    issued_at: datetime
+    applied_at: datetime | None = None
+    outcome: str | None = None
+
+
 class EventView(ApiModel):
     """One event of a job, as the SSE stream sends it (``id`` is its sequence)."""
 
@@ -202,6 +239,8 @@ class NodeView(ApiModel):
     accepts_runs: bool
     refusal: str = ""
     cordoned: bool = False
+    draining: bool = False
+    note: str = Field(default="", description="Who cordoned or drains it, and why.")
     simulated: bool
     gpus: int
     gpus_leased: int

@@ -45,9 +45,23 @@ class CommandIssued(Traced):
 
     kind: Literal["command_issued"] = "command_issued"
     command_id: int
-    command: Literal["cancel", "set_priority"]
+    command: Literal["cancel", "set_priority", "preempt", "resume"]
     job_id: JobId
     priority: int | None = None
+    force: bool = Field(default=False, description="preempt: although something protects its run.")
+    issued_by: str
+    issued_at: datetime
+
+
+class NodeCommandIssued(Traced):
+    """An operator wants something of a node; admission has committed the request."""
+
+    kind: Literal["node_command_issued"] = "node_command_issued"
+    command_id: int
+    command: Literal["cordon", "uncordon", "drain"]
+    node_id: NodeId
+    force: bool = Field(default=False, description="drain: although something protects a run.")
+    reason: str = Field(default="", max_length=500)
     issued_by: str
     issued_at: datetime
 
@@ -224,6 +238,7 @@ class GpuHealthChanged(NodeFact):
 Fact = Annotated[
     JobAdmitted
     | CommandIssued
+    | NodeCommandIssued
     | PolicyApplied
     | RunStarted
     | NoticeDelivered

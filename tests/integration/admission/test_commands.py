@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from admission_harness import Admission
+from admission_harness import Admission, bearer
 
 
 async def _facts(admission: Admission) -> list[dict[str, object]]:
@@ -55,3 +55,78 @@ async def test_a_job_that_is_none_is_not_found(lone_admission: Admission, job: s
     for method in ("DELETE", "GET"):
         answer = await lone_admission.client.request(method, f"/v1/jobs/{job}")
         assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_preemption_by_hand_is_kept_with_its_fact(lone_admission: Admission, force: bool) -> None:
+    job = await lone_admission.submitted()
+    answer = await lone_admission.client.post(f"/v1/jobs/{job}/preempt", json={"force": force})
+    assert answer.status_code == 202
+    fact = (await _facts(lone_admission))[-1]
+    assert (fact["command"], fact["force"], fact["job_id"]) == ("preempt", force, job)
+
+
+async def test_only_an_admin_overrules_what_protects_a_run(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(team="default")
+    submitter = bearer(await lone_admission.token(role="submitter", team="default"))
+    path = f"/v1/jobs/{job}/preempt"
+    assert (await lone_admission.client.post(path, json={"force": True}, headers=submitter)).status_code == 403
+    assert (await lone_admission.client.post(path, json={}, headers=submitter)).status_code == 202
+
+
+async def test_what_became_of_a_command_can_be_asked(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    command = (await lone_admission.client.post(f"/v1/jobs/{job}/resume")).json()["command_id"]
+    path = f"/v1/commands/{command}"
+    assert (await lone_admission.get(path))["outcome"] is None
+    sql = "INSERT INTO applied_commands (command_id, outcome) VALUES ($1, 'refused: it is not held')"
+    await lone_admission.database.execute(sql, command)
+    told = await lone_admission.get(path)
+    assert (told["outcome"], told["command"], told["job_id"]) == ("refused: it is not held", "resume", job)
+    stranger = bearer(await lone_admission.token(role="submitter", team="default"))
+    other = await lone_admission.submitted(team="other")
+    command = (await lone_admission.client.post(f"/v1/jobs/{other}/cancel")).json()["command_id"]
+    for number in (command, 10**6, 2**70):
+        answer = await lone_admission.client.get(f"/v1/commands/{number}", headers=stranger)
+        assert answer.status_code == 404
+
+
+async def _add_node(admission: Admission) -> None:
+    pool = admission.settings.pool
+    await admission.database.execute("INSERT INTO pools (pool_id) VALUES ($1)", pool)
+    await admission.database.execute(
+        "INSERT INTO nodes (node_id, pool_id, state, session, boot_id) VALUES ('n1', $1, 'READY', '1', 'b')", pool
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "body", "arguments"),
+    [
+        ("cordon", {"reason": "new fans"}, {"reason": "new fans"}),
+        ("drain", {"force": True}, {"reason": "", "force": True}),
+        ("uncordon", None, {}),
+    ],
+)
+async def test_what_an_operator_wants_of_a_node_is_kept_with_its_fact(
+    lone_admission: Admission, command: str, body: object, arguments: dict[str, object]
+) -> None:
+    await _add_node(lone_admission)
+    answer = await lone_admission.client.post(f"/v1/nodes/n1/{command}", json=body)
+    assert answer.status_code == 202
+    fact = (await _facts(lone_admission))[-1]
+    assert {name: fact[name] for name in ("kind", "command", "node_id")} == {
+        "kind": "node_command_issued",
+        "command": command,
+        "node_id": "n1",
+    }
+    assert fact.items() >= arguments.items()
+    assert (await lone_admission.get(f"/v1/commands/{answer.json()['command_id']}"))["node_id"] == "n1"
+
+
+async def test_only_an_admin_of_all_teams_operates_nodes_and_only_those_that_are(lone_admission: Admission) -> None:
+    await _add_node(lone_admission)
+    headers = bearer(await lone_admission.token(role="admin", team="default"))
+    assert (await lone_admission.client.post("/v1/nodes/n1/uncordon", headers=headers)).status_code == 403
+    for node in ("n2", "N1", "%00", "a" * 300):
+        assert (await lone_admission.client.post(f"/v1/nodes/{node}/drain", json={})).status_code == 404
+    assert await lone_admission.count("commands") == 0

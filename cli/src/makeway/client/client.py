@@ -1,5 +1,6 @@
 """``Client``: one method per route of the API."""
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from makeway.errors import BadAnswer
 
 _M = TypeVar("_M", bound=BaseModel)
 _PAGE: Final = 200
+_OUTCOME_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +127,24 @@ class Client:
         response = self.transport.request("PUT", f"{_job(job_id)}/priority", json={"priority": priority})
         return _read(api.CommandAccepted, response)
 
+    def preempt(self, job_id: str, *, force: bool = False) -> api.CommandAccepted:
+        """Asks for the stop of the job's run; the job is put back. ``outcome_of`` says whether it was done."""
+        response = self.transport.request("POST", f"{_job(job_id)}/preempt", json={"force": force})
+        return _read(api.CommandAccepted, response)
+
+    def resume(self, job_id: str) -> api.CommandAccepted:
+        """Asks for a held job to go on."""
+        return _read(api.CommandAccepted, self.transport.request("POST", f"{_job(job_id)}/resume"))
+
+    def outcome_of(self, command_id: int, *, timeout_seconds: float = 30.0) -> str | None:
+        """What became of a request, once the scheduler has taken it; None where it has not within the time."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            outcome = self._get(api.CommandView, f"/v1/commands/{command_id}").outcome
+            if outcome is not None or time.monotonic() >= deadline:
+                return outcome
+            time.sleep(_OUTCOME_SECONDS)
+
     def events(self, job_id: str, *, after: int = 0) -> Iterator[api.EventView]:
         """The job's events after a sequence number, as they happen, over outages; ends after a terminal state."""
         for event in job_events(self.transport, f"{_job(job_id)}/events", after=after):
@@ -160,6 +180,22 @@ class Client:
     def nodes(self) -> list[api.NodeView]:
         """All nodes."""
         return self._list(api.NodeView, "/v1/nodes")
+
+    def cordon(self, node_id: str, *, reason: str = "") -> api.NodeCommandAccepted:
+        """Asks that nothing new be placed on a node."""
+        return self._close_node(node_id, "cordon", {"reason": reason})
+
+    def drain(self, node_id: str, *, reason: str = "", force: bool = False) -> api.NodeCommandAccepted:
+        """The same, and that its runs leave; with ``force`` those too that something protects."""
+        return self._close_node(node_id, "drain", {"reason": reason, "force": force})
+
+    def uncordon(self, node_id: str) -> api.NodeCommandAccepted:
+        """Asks that a node take runs again."""
+        return self._close_node(node_id, "uncordon", {})
+
+    def _close_node(self, node_id: str, command: str, body: Mapping[str, Any]) -> api.NodeCommandAccepted:
+        path = f"/v1/nodes/{quote(node_id, safe='')}/{command}"
+        return _read(api.NodeCommandAccepted, self.transport.request("POST", path, json=dict(body)))
 
     def gpus(self) -> list[api.GpuView]:
         """All GPUs with their leases and readings."""

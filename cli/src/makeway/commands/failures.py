@@ -2,6 +2,7 @@
 
 from makeway.errors import (
     BadAnswer,
+    Declined,
     MakewayError,
     NoCluster,
     NoContact,
@@ -16,6 +17,7 @@ from makeway.output import say
 
 _CODES: dict[type[MakewayError], ExitCode] = {
     Refused: ExitCode.REFUSED,
+    Declined: ExitCode.REFUSED,
     SpecInvalid: ExitCode.REFUSED,
     ReplayRefused: ExitCode.REFUSED,
     NoContact: ExitCode.NO_CONTACT,

@@ -1,4 +1,4 @@
-"""``ps``, ``show``, ``why``, ``cancel``, ``priority``."""
+"""``ps``, ``show``, ``why``, ``cancel``, ``priority``, ``preempt``, ``resume``."""
 
 from typing import Annotated
 
@@ -9,6 +9,7 @@ from makeway_schemas.states import TERMINAL, JobState
 
 from makeway.client import JobQuery
 from makeway.commands.options import Job, Jobs, Output, State, connect
+from makeway.commands.outcomes import outcome_of
 from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
 
 app = typer.Typer(rich_markup_mode=None)
@@ -217,6 +218,37 @@ def priority(
         print_json(answer)
         return
     print_out(_accepted(answer, "has its own priority again" if value == "none" else f"has priority {value}"))
+
+
+@app.command()
+def preempt(
+    job: Job,
+    force: Annotated[bool, typer.Option("--force", help="Also where something protects its run; for admins.")] = False,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Stop a job's run with its grace and put the job back into the queue. A protected run is refused."""
+    client = connect(state_dir)
+    with client:
+        answer = client.preempt(client.resolve(job), force=force)
+        outcome = outcome_of(client, answer.command_id)
+    if output is OutputFormat.JSON:
+        print_json(answer)
+        return
+    print_out(f"{answer.job_id}  {safe(answer.message or outcome)}")
+
+
+@app.command()
+def resume(job: Job, output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
+    """Let a held job go on, with all its tries."""
+    client = connect(state_dir)
+    with client:
+        answer = client.resume(client.resolve(job))
+        outcome = outcome_of(client, answer.command_id)
+    if output is OutputFormat.JSON:
+        print_json(answer)
+        return
+    print_out(f"{answer.job_id}  {safe(answer.message or outcome)}")
 
 
 def _accepted(answer: CommandAccepted, effect: str) -> str:

@@ -1,11 +1,14 @@
 """``node``: the hosts."""
 
+from typing import Annotated
+
 import typer
 from makeway_schemas.api import NodeView
 
 from makeway.commands.options import Output, State, connect
+from makeway.commands.outcomes import outcome_of
 from makeway.commands.overview import gib
-from makeway.output import OutputFormat, age, print_json, print_table
+from makeway.output import OutputFormat, age, print_json, print_out, print_table
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -29,10 +32,44 @@ def list_nodes(output: Output = OutputFormat.TEXT, state_dir: State = None) -> N
     )
 
 
+Node = Annotated[str, typer.Argument(help="The node's name.")]
+Reason = Annotated[str, typer.Option(help="Why, for whoever reads `node list`.")]
+
+
+@app.command()
+def cordon(node: Node, reason: Reason = "", state_dir: State = None) -> None:
+    """Place nothing new on a node; what runs there goes on."""
+    client = connect(state_dir)
+    with client:
+        print_out(f"{node}  {outcome_of(client, client.cordon(node, reason=reason).command_id)}")
+
+
+@app.command()
+def drain(
+    node: Node,
+    reason: Reason = "",
+    force: Annotated[bool, typer.Option("--force", help="Also runs that something protects, at once.")] = False,
+    state_dir: State = None,
+) -> None:
+    """Place nothing new on a node and have its runs leave, each with its grace as soon as nothing protects it."""
+    client = connect(state_dir)
+    with client:
+        print_out(f"{node}  {outcome_of(client, client.drain(node, reason=reason, force=force).command_id)}")
+
+
+@app.command()
+def uncordon(node: Node, state_dir: State = None) -> None:
+    """Let a node take runs again; this ends a drain too."""
+    client = connect(state_dir)
+    with client:
+        print_out(f"{node}  {outcome_of(client, client.uncordon(node).command_id)}")
+
+
 def _row(node: NodeView) -> tuple[str, ...]:
     notes = [
         "simulated GPUs" if node.simulated else "",
-        "cordoned" if node.cordoned else "",
+        "draining" if node.draining else "cordoned" if node.cordoned else "",
+        node.note,
         "" if node.accepts_runs else f"takes no runs: {node.refusal}",
     ]
     return (

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from makeway_schemas.api import CommandAccepted, PriorityChange
+from makeway_schemas.api import CommandAccepted, CommandView, ForceBody, PriorityChange
 from makeway_schemas.states import JobState
 from starlette.responses import Response
 
-from makeway_admission.access import Principal, require_all_teams
+from makeway_admission.access import Principal, Role, require, require_all_teams
 from makeway_admission.answers import PROBLEMS, Responses, answer, json_body
 from makeway_admission.bodies import read_document
-from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, visible_job
+from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, Viewer, visible_job
 from makeway_admission.errors import ProblemCode, not_found, refused
 from makeway_admission.facts import fact_row
 from makeway_admission.jobs import traceparent_of
 from makeway_admission.requests import parse_model
+from makeway_admission.views import command_view
 
 router: Final = APIRouter(tags=["commands"], responses=PROBLEMS)
 
+_NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 _ENDED: Final[Responses] = {
     200: {"model": CommandAccepted, "description": "The job has ended already; nothing changes."}
 }
@@ -51,15 +55,53 @@ async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, 
     highest = max(each.own_value_max for each in doors.policy.classes.values())
     if change.priority is not None and change.priority > highest:
         raise refused(ProblemCode.INVALID_FIELD, f"must be at most {highest}", field="priority")
-    return await _command(request, doors, principal, job_id, "set_priority", change.priority)
+    return await _command(request, doors, principal, job_id, "set_priority", {"priority": change.priority})
+
+
+@router.post(
+    "/v1/jobs/{job_id}/preempt",
+    status_code=202,
+    response_model=CommandAccepted,
+    responses=_ENDED,
+    openapi_extra=json_body(ForceBody),
+)
+async def preempt_job(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
+    """Stop a job's run with its grace and put the job back. Only an admin may force it where something protects it.
+
+    Whether it was done, or what protects the run, `GET /v1/commands/{command_id}` says.
+    """
+    body = parse_model(ForceBody, await read_document(request))
+    if body.force:
+        require(principal, Role.ADMIN)
+    return await _command(request, doors, principal, job_id, "preempt", {"force": body.force})
+
+
+@router.post("/v1/jobs/{job_id}/resume", status_code=202, response_model=CommandAccepted, responses=_ENDED)
+async def resume_job(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
+    """Let a held job go on, with all its tries."""
+    return await _command(request, doors, principal, job_id, "resume")
+
+
+@router.get("/v1/commands/{command_id}", response_model=CommandView)
+async def show_command(doors: ServiceDoors, principal: Viewer, command_id: int) -> Response:
+    """What became of a request: `outcome` is null until the scheduler has taken it."""
+    row = await doors.store.find_command(command_id) if 0 < command_id < 2**63 else None
+    if row is None or (row["job_id"] is not None and not principal.sees(row["team_id"])):
+        raise not_found(f"command {command_id}")
+    return answer(command_view(row))
 
 
 async def _command(
-    request: Request, doors: Doors, principal: Principal, job_id: str, command: str, priority: int | None = None
+    request: Request,
+    doors: Doors,
+    principal: Principal,
+    job_id: str,
+    command: str,
+    arguments: Mapping[str, Any] = _NO_ARGUMENTS,
 ) -> Response:
     await visible_job(doors, principal, job_id)
     kept = await doors.store.issue_command(
-        job_id, command, priority=priority, issued_by=principal.name, traceparent=traceparent_of(request)
+        job_id, command, arguments, issued_by=principal.name, traceparent=traceparent_of(request)
     )
     if kept.state is None:
         raise not_found(f"job {job_id}")

@@ -62,7 +62,7 @@ class WrittenJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRow:
-    """A command as it was kept: `outcome` is issued, ended or unknown_job."""
+    """A command as it was kept: `outcome` is issued, ended, unknown_job or unknown_node."""
 
     outcome: str
     state: str | None
@@ -148,26 +148,38 @@ class Store:
         return await self._one("keyed_job", team=team, key=key)
 
     async def issue_command(
-        self, job_id: str, command: str, *, priority: int | None, issued_by: str, traceparent: str | None
+        self, job_id: str, command: str, arguments: Mapping[str, Any], *, issued_by: str, traceparent: str | None
     ) -> CommandRow:
-        """Keeps a command and its fact in one transaction."""
-        row = await self._one(
-            "issue_command",
-            job_id=job_id,
-            command=command,
-            priority=priority,
-            issued_by=issued_by,
-            traceparent=traceparent,
+        """Keeps a command to a job and its fact in one transaction; the fact carries the arguments by their names."""
+        return _command_row(
+            await self._one(
+                "issue_command",
+                job_id=job_id,
+                command=command,
+                arguments=dict(arguments),
+                issued_by=issued_by,
+                traceparent=traceparent,
+            )
         )
-        if row is None:
-            return CommandRow(outcome="unknown_job", state=None, command_id=None, outbox_id=None, fact="")
-        return CommandRow(
-            outcome=row["outcome"],
-            state=row["state"],
-            command_id=row["command_id"],
-            outbox_id=row["outbox_id"],
-            fact=row["fact"] or "",
+
+    async def issue_node_command(
+        self, node_id: str, command: str, arguments: Mapping[str, Any], *, issued_by: str, traceparent: str | None
+    ) -> CommandRow:
+        """The same for a command to a node."""
+        return _command_row(
+            await self._one(
+                "issue_node_command",
+                node_id=node_id,
+                command=command,
+                arguments=dict(arguments),
+                issued_by=issued_by,
+                traceparent=traceparent,
+            )
         )
+
+    async def find_command(self, command_id: int) -> Record | None:
+        """A command with its outcome, where it has one."""
+        return await self._one("find_command", command_id=command_id)
 
     async def find_token(self, token_id: str) -> TokenRow | None:
         """A token's row, revoked or not."""
@@ -366,6 +378,18 @@ class Store:
     async def _many(self, query: str, **parameters: Any) -> list[Record]:
         async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
             return [row async for row in getattr(_QUERIES, query)(connection, **parameters)]
+
+
+def _command_row(row: Record | None) -> CommandRow:
+    if row is None:
+        raise LookupError("a command was answered with nothing")
+    return CommandRow(
+        outcome=row["outcome"],
+        state=row["state"],
+        command_id=row["command_id"],
+        outbox_id=row["outbox_id"],
+        fact=row["fact"] or "",
+    )
 
 
 def _ids(rows: Sequence[Record]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from makeway_policy.rules import Policy
 from makeway_schemas.api import (
+    CommandView,
     EventView,
     GpuView,
     JobDetail,
@@ -94,6 +95,8 @@ def node_view(row: Row) -> NodeView:
         accepts_runs=row["accepts_runs"],
         refusal=row["refusal"],
         cordoned=row["cordoned"],
+        draining=row["drain"] != "no",
+        note=row["note"],
         simulated=row["simulated"],
         gpus=row["gpus"],
         gpus_leased=row["gpus_leased"],
@@ -103,6 +106,12 @@ def node_view(row: Row) -> NodeView:
         version=row["agent_version"],
         state_since=row["state_since"],
     )
+
+
+def command_view(row: Row) -> CommandView:
+    """A command with its outcome."""
+    names = ("command_id", "job_id", "node_id", "command", "issued_by", "issued_at", "applied_at", "outcome")
+    return CommandView.model_validate({name: row[name] for name in names})
 
 
 def gpu_view(row: Row) -> GpuView:

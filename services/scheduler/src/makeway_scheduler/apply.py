@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from makeway_schemas.facts import Fact, PolicyApplied
 
-from makeway_scheduler import apply_jobs, apply_nodes, apply_runs
+from makeway_scheduler import apply_commands, apply_jobs, apply_nodes, apply_runs
 from makeway_scheduler.ledger import Ledger
 
 
@@ -17,7 +17,8 @@ def _leave_to_the_cycle(_ledger: Ledger, _fact: PolicyApplied, _now: float) -> N
 _OF_KIND: Final[Mapping[str, Callable[[Ledger, Any, float], None]]] = MappingProxyType(
     {
         "job_admitted": apply_jobs.apply_job_admitted,
-        "command_issued": apply_jobs.apply_command_issued,
+        "command_issued": apply_commands.apply_command_issued,
+        "node_command_issued": apply_commands.apply_node_command_issued,
         "policy_applied": _leave_to_the_cycle,
         "run_started": apply_runs.apply_run_started,
         "notice_delivered": apply_runs.apply_notice_delivered,

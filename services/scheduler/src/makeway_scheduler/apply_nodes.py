@@ -12,7 +12,7 @@ import structlog
 from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
 from makeway_schemas.states import NodeState
 
-from makeway_scheduler import apply_runs, job_moves
+from makeway_scheduler import apply_runs, job_moves, releases
 from makeway_scheduler.ledger import GpuRecord, Ledger, NodeRecord
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -30,6 +30,8 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
     node = _node_of(fact, known, now)
     if node != known:
         ledger.nodes.put(node.node_id, node)
+    if known is None or known.boot_id != node.boot_id:
+        releases.release_all(ledger, f"node {node.node_id} has come", now)
     _apply_gpus(ledger, fact)
     for report in fact.runs:
         _apply_run_report(ledger, fact.node_id, report, now)

@@ -21,10 +21,10 @@ from makeway_policy.choices import Choice
 from makeway_policy.decide import decide
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.postgres.transient import is_transient
-from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeFact, PolicyApplied
+from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeCommandIssued, NodeFact, PolicyApplied
 from makeway_schemas.states import JobState
 
-from makeway_scheduler import apply_nodes, job_moves, meters
+from makeway_scheduler import apply_nodes, job_moves, meters, releases
 from makeway_scheduler.apply import apply
 from makeway_scheduler.enact import enact
 from makeway_scheduler.errors import Conflict, Fenced, Stale
@@ -173,7 +173,7 @@ class Cycle:
             and fact.job.job_id not in ledger.jobs
             and (fact.job.order <= ledger.order_floor or fact.job.submitted_at.timestamp() <= ledger.loaded_at)
         }
-        commands = [fact.command_id for fact in facts if isinstance(fact, CommandIssued)]
+        commands = [fact.command_id for fact in facts if isinstance(fact, CommandIssued | NodeCommandIssued)]
         if not unknown and not commands:
             return facts
         found, ended = await self._store.admitted(sorted(unknown)) if unknown else ([], set())
@@ -183,7 +183,7 @@ class Cycle:
             fact
             for fact in facts
             if not (isinstance(fact, JobAdmitted) and fact.job.job_id in skip)
-            and not (isinstance(fact, CommandIssued) and fact.command_id in done)
+            and not (isinstance(fact, CommandIssued | NodeCommandIssued) and fact.command_id in done)
         ]
         return [*found, *rest]
 
@@ -228,8 +228,12 @@ class Cycle:
             if isinstance(fact, NodeFact):
                 self._ledger.heard_at[fact.node_id] = time.monotonic()
             apply(self._ledger, fact, now)
-        for team in self._ledger.new_teams:
+        changed = [team for team in self._ledger.new_teams if self._ledger.state.teams.get(team.team_id) != team]
+        for team in changed:
             self._ledger.state.put_team(team)
+        if changed:
+            names = {team.team_id for team in changed}
+            releases.release_all(self._ledger, "the rights of its team have changed", now, names)
         for node_id in silent:
             apply_nodes.apply_silence(self._ledger, node_id, now)
         synchronise(self._ledger, now)

@@ -16,7 +16,7 @@ from makeway_policy.model import StopCause as PolicyStopCause
 from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, StopCause
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.apply_jobs import drop_pending
+from makeway_scheduler.apply_commands import drop_pending
 from makeway_scheduler.ledger import NO_VICTIMS, Ledger, RunRecord
 from makeway_scheduler.policy_values import lease_records
 from makeway_scheduler.preempting import Reason, evict, note_preemption, stop_victim

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makeway_policy.model import Member, Shape, Team
+from makeway_policy.model import Drain, Member, Shape, Team
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 from makeway_schemas.job_spec import JobSpec
@@ -48,6 +48,9 @@ class JobRecord:
     preemptions: int = 0
     preempted_at: tuple[float, ...] = ()
     infrastructure_failures: int = 0
+    own_failures: int = 0
+    amendments: Mapping[str, Any] = field(default_factory=dict)
+    """What holds instead of the specification, by name; None takes a value away."""
     hold_failures: int = 0
     no_victims_until: float | None = None
     retry_at: float | None = None
@@ -159,6 +162,9 @@ class NodeRecord:
     cordoned: bool = False
     accepts_runs: bool = True
     refusal: str = ""
+    drain: Drain = Drain.NO
+    note: str = ""
+    """Who cordoned or drains it, and why."""
     simulated: bool = False
     cpus: int = 0
     memory_mib: int = 0

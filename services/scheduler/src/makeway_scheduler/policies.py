@@ -21,6 +21,7 @@ from makeway_runtime.policy_setting import policy_document
 from makeway_schemas.policy_file import PolicyFile
 from pydantic import ValidationError
 
+from makeway_scheduler import releases
 from makeway_scheduler.apply_nodes import slots_of
 from makeway_scheduler.ledger import JobRecord, Ledger, NewPolicy, RunRecord
 from makeway_scheduler.policy_values import job_value
@@ -87,6 +88,7 @@ def apply_policy(ledger: Ledger, newer: NewPolicy, past: Mapping[str, PastUse], 
         job = ledger.jobs.get(run.job_id)
         if job is not None and not run.ended:
             _revalue(ledger, job, run, newer, now)
+    releases.release_all(ledger, f"policy {newer.policy_id} was applied", now)
     for gpu in list(ledger.gpus):
         slots = slots_of(ledger, gpu)
         if slots != gpu.capacity_slots:

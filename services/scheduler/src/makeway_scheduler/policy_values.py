@@ -128,6 +128,7 @@ def node_value(node: NodeRecord, pool: str) -> Node:
         pool=pool,
         health=_NODE_HEALTH[node.state],
         cordoned=node.cordoned,
+        drain=node.drain,
         refusal="" if node.accepts_runs else node.refusal or "it does not say why",
         labels=node.labels,
         cpus=float(node.cpus),

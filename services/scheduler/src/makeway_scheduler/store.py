@@ -10,13 +10,13 @@ from typing import Any, Final
 import asyncpg
 import structlog
 from asyncpg.pool import Pool
-from makeway_policy.model import Team
+from makeway_policy.model import Drain, Team
 from makeway_policy.past_use import PastUse
 from makeway_policy.rules import Policy
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.postgres.queries import load_queries
 from makeway_runtime.postgres.transient import is_connection_lost
-from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted
+from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted, NodeCommandIssued
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
 
@@ -177,7 +177,7 @@ class Store:
         ended = {row["job_id"] for row in rows if row["ended"]}
         return [_admitted(row) for row in rows if not row["applied"]], ended
 
-    async def unapplied(self, *, ever: bool) -> list[JobAdmitted | CommandIssued]:
+    async def unapplied(self, *, ever: bool) -> list[JobAdmitted | CommandIssued | NodeCommandIssued]:
         """Jobs and commands that no scheduler has applied, of the last minutes or of all time."""
         seconds = _EVER_SECONDS if ever else _RECENT_SECONDS
         jobs = [
@@ -246,34 +246,33 @@ def _admitted(row: Mapping[str, Any]) -> JobAdmitted:
     )
 
 
-def _command(row: Mapping[str, Any]) -> CommandIssued:
-    return CommandIssued(
-        id=f"admission/command/{row['command_id']}",
-        correlation_id=row["job_id"],
-        traceparent=row["traceparent"],
-        command_id=row["command_id"],
-        command=row["command"],
-        job_id=row["job_id"],
-        priority=row["arguments"].get("priority"),
-        issued_by=row["issued_by"],
-        issued_at=row["issued_at"],
-    )
+def _command(row: Mapping[str, Any]) -> CommandIssued | NodeCommandIssued:
+    common = {
+        "id": f"admission/command/{row['command_id']}",
+        "correlation_id": row["job_id"] or row["node_id"],
+        **{name: row[name] for name in ("traceparent", "command_id", "command", "issued_by", "issued_at")},
+        **row["arguments"],
+    }
+    if row["node_id"] is not None:
+        return NodeCommandIssued.model_validate({**common, "node_id": row["node_id"]})
+    return CommandIssued.model_validate({**common, "job_id": row["job_id"]})
 
 
 def _job(pool: str, row: Mapping[str, Any]) -> JobRecord:
     spec = JobSpec.model_validate_json(json.dumps(row["spec"]))
     same = (
         "reason_code", "reason", "reason_detail", "manual_priority", "run_number", "preemptions",
-        "infrastructure_failures", "hold_failures", "no_victims_until", "retry_at", "cancel_requested", "queued_since",
-        "first_started_at", "last_started_at", "used_seconds", "last_ack_step", "last_end", "last_victim_run",
-        "restart_seconds", "ended_at", "end_cause", "exit_code", "message", "version",
+        "infrastructure_failures", "hold_failures", "no_victims_until", "retry_at", "cancel_requested",
+        "queued_since", "first_started_at", "last_started_at", "used_seconds", "last_ack_step", "last_end",
+        "last_victim_run", "restart_seconds", "ended_at", "end_cause", "exit_code", "message", "own_failures",
+        "amendments", "version",
     )  # fmt: skip
     return JobRecord(
         job_id=row["job_id"],
         pool=pool,
         team=row["team_id"],
         order=row["admission_order"],
-        class_name=row["class_name"],
+        class_name=row["amendments"].get("class", row["class_name"]),
         spec=spec,
         shape=shape_of(spec),
         submitted_by=row["submitted_by"],
@@ -317,10 +316,10 @@ def _lease(each: Mapping[str, Any]) -> LeaseRecord:
 
 def _node(row: Mapping[str, Any]) -> NodeRecord:
     same = (
-        "node_id", "session", "boot_id", "cordoned", "accepts_runs", "refusal", "simulated", "cpus", "memory_mib",
-        "labels", "agent_version", "state_since", "plan_number", "version",
+        "node_id", "session", "boot_id", "cordoned", "accepts_runs", "refusal", "note", "simulated", "cpus",
+        "memory_mib", "labels", "agent_version", "state_since", "plan_number", "version",
     )  # fmt: skip
-    return NodeRecord(state=NodeState(row["state"]), **{name: row[name] for name in same})
+    return NodeRecord(state=NodeState(row["state"]), drain=Drain(row["drain"]), **{name: row[name] for name in same})
 
 
 def _gpu(row: Mapping[str, Any]) -> GpuRecord:

@@ -13,7 +13,7 @@ _JOB_COLUMNS: Final = (
     "state", "reason_code", "reason", "manual_priority", "run_number", "preemptions", "infrastructure_failures",
     "hold_failures", "no_victims_until", "retry_at", "cancel_requested", "queued_since", "first_started_at",
     "last_started_at", "used_seconds", "last_ack_step", "last_end", "last_victim_run", "restart_seconds", "ended_at",
-    "end_cause", "exit_code", "message",
+    "end_cause", "exit_code", "message", "own_failures",
 )  # fmt: skip
 _RUN_COLUMNS: Final = (
     "run_id", "state", "value", "withdrawing", "stop_cause", "stop_grace_seconds", "pid", "started_at", "stop_at",
@@ -86,6 +86,7 @@ def _jobs(ledger: Ledger) -> dict[str, list[Any]]:
         row: dict[str, Any] = {name: getattr(job, name) for name in _JOB_COLUMNS}
         row["job_id"] = job_id
         row["reason_detail"] = dict(job.reason_detail)
+        row["amendments"] = dict(job.amendments)
         if job.version == 0:
             new_jobs.append({**row, "pool_id": job.pool, "team_id": job.team})
         else:
@@ -175,6 +176,8 @@ def _node(node: NodeRecord, pool: str) -> dict[str, Any]:
         "cordoned": node.cordoned,
         "accepts_runs": node.accepts_runs,
         "refusal": node.refusal,
+        "drain": node.drain.value,
+        "note": node.note,
         "session": node.session,
         "boot_id": node.boot_id,
         "simulated": node.simulated,

@@ -10,7 +10,19 @@ FROM admit_jobs(
 -- name: issue_command^
 -- Keeps a command with its fact, unless the job has ended.
 SELECT outcome, state, command_id, outbox_id, fact
-FROM issue_command(:job_id, :command, :priority::integer, :issued_by, :traceparent);
+FROM issue_command(:job_id, :command, :arguments::jsonb, :issued_by, :traceparent);
+
+-- name: issue_node_command^
+-- Keeps a command to a node with its fact.
+SELECT outcome, state, command_id, outbox_id, fact
+FROM issue_node_command(:node_id, :command, :arguments::jsonb, :issued_by, :traceparent);
+
+-- name: find_command^
+-- A command with its outcome, where it has one, and the team whose job it is for.
+SELECT c.command_id, c.job_id, c.node_id, c.command, c.issued_by, c.issued_at, j.team_id, a.applied_at, a.outcome
+FROM commands AS c LEFT JOIN jobs AS j ON j.job_id = c.job_id
+LEFT JOIN applied_commands AS a ON a.command_id = c.command_id
+WHERE c.command_id = :command_id;
 
 -- name: keyed_job^
 -- The job that an idempotency key of a team belongs to.
@@ -222,7 +234,7 @@ SELECT coalesce(max(event_id), 0) FROM job_events;
 
 -- name: list_nodes
 -- Nodes with what they carry.
-SELECT n.node_id, n.pool_id, n.state, n.accepts_runs, n.refusal, n.cordoned, n.simulated, n.cpus, n.memory_mib,
+SELECT n.node_id, n.pool_id, n.state, n.accepts_runs, n.refusal, n.cordoned, n.drain, n.note, n.simulated, n.cpus, n.memory_mib,
        n.labels, n.agent_version, n.state_since,
        count(g.gpu_id) AS gpus, count(g.gpu_id) FILTER (WHERE g.live_slots + g.leaving_slots > 0) AS gpus_leased
 FROM nodes AS n LEFT JOIN gpus AS g ON g.node_id = n.node_id

@@ -14,7 +14,7 @@ SELECT j.job_id, j.admission_order, j.team_id, j.class_name, j.spec, j.submitted
     extract(epoch FROM j.submitted_at)::double precision AS submitted_at,
     s.state, s.reason_code, s.reason, s.reason_detail, s.manual_priority, s.run_number, s.preemptions, s.infrastructure_failures,
     s.hold_failures, s.cancel_requested, s.used_seconds, s.last_ack_step, s.last_end, s.last_victim_run, s.restart_seconds,
-    s.end_cause, s.exit_code, s.message, s.version,
+    s.end_cause, s.exit_code, s.message, s.own_failures, s.amendments, s.version,
     extract(epoch FROM s.no_victims_until)::double precision AS no_victims_until,
     extract(epoch FROM s.retry_at)::double precision AS retry_at,
     extract(epoch FROM s.queued_since)::double precision AS queued_since,
@@ -53,7 +53,7 @@ ORDER BY r.run_id;
 
 -- name: load_nodes
 -- Every node of the pool with the number of its newest plan.
-SELECT n.node_id, n.state, n.cordoned, n.accepts_runs, n.refusal, n.session, n.boot_id, n.simulated, n.cpus, n.memory_mib,
+SELECT n.node_id, n.state, n.cordoned, n.accepts_runs, n.refusal, n.drain, n.note, n.session, n.boot_id, n.simulated, n.cpus, n.memory_mib,
     n.labels, n.agent_version, n.version, extract(epoch FROM n.state_since)::double precision AS state_since,
     coalesce(p.number, 0) AS plan_number
 FROM nodes AS n LEFT JOIN plans AS p USING (node_id)
@@ -108,7 +108,7 @@ ORDER BY j.admission_order LIMIT :most;
 
 -- name: find_unapplied_commands
 -- Commands issued since a time that no scheduler has applied: the level-triggered twin of CommandIssued.
-SELECT c.command_id, c.job_id, c.command, c.arguments, c.issued_by, c.issued_at, c.traceparent
+SELECT c.command_id, c.job_id, c.node_id, c.command, c.arguments, c.issued_by, c.issued_at, c.traceparent
 FROM commands AS c WHERE c.pool_id = :pool AND c.issued_at >= now() - make_interval(secs => :seconds::double precision)
     AND NOT EXISTS (SELECT 1 FROM applied_commands AS a WHERE a.command_id = c.command_id)
 ORDER BY c.command_id LIMIT :most;

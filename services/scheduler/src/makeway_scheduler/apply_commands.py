@@ -1,0 +1,124 @@
+"""What somebody asks for: of a job, or as an operator of a node. Each is carried out once, and its outcome is stored.
+
+An outcome that begins with ``refused: `` says why nothing was done.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from makeway_policy.evictions import preempt_by_hand
+from makeway_policy.model import Drain, Refusal
+from makeway_schemas.facts import CommandIssued, NodeCommandIssued
+from makeway_schemas.states import EndCause, JobState, StopCause
+
+from makeway_scheduler import job_moves, releases
+from makeway_scheduler.ledger import JobRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.policies import worth
+from makeway_scheduler.policy_values import synchronise
+from makeway_scheduler.preempting import evict
+from makeway_scheduler.stops import stop_run
+
+REFUSED: Final = "refused: "
+
+
+def apply_command_issued(ledger: Ledger, fact: CommandIssued, now: float) -> None:
+    """Carry out a command to a job once; its outcome is stored with its number."""
+    if fact.command_id in ledger.batch.applied_commands:
+        return
+    job = ledger.jobs.get(fact.job_id)
+    if job is None or job.ended_at is not None:
+        ledger.batch.applied_commands[fact.command_id] = "the job has ended already"
+        return
+    ledger.batch.applied_commands[fact.command_id] = _OF_JOB[fact.command](ledger, job, fact, now)
+
+
+def apply_node_command_issued(ledger: Ledger, fact: NodeCommandIssued, now: float) -> None:
+    """Carry out an operator's command to a node once."""
+    if fact.command_id in ledger.batch.applied_commands:
+        return
+    node = ledger.nodes.get(fact.node_id)
+    if node is None:
+        outcome = f"{REFUSED}the pool has no node {fact.node_id}"
+    else:
+        outcome = _open(ledger, node, now) if fact.command == "uncordon" else _close(ledger, node, fact)
+    ledger.batch.applied_commands[fact.command_id] = outcome
+
+
+def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued) -> str:
+    """Nothing new goes there; a drain also empties it, which the policy decides run by run."""
+    drain = node.drain
+    if fact.command == "drain":
+        drain = Drain.FORCED if fact.force else Drain.GENTLY
+    reason = f": {fact.reason}" if fact.reason else ""
+    verb = "drained" if fact.command == "drain" else "cordoned"
+    note = f"{verb} by {fact.issued_by}{reason}"
+    ledger.nodes.put(node.node_id, replace(node, cordoned=True, drain=drain, note=note))
+    return "draining" if fact.command == "drain" else "cordoned"
+
+
+def _open(ledger: Ledger, node: NodeRecord, now: float) -> str:
+    ledger.nodes.put(node.node_id, replace(node, cordoned=False, drain=Drain.NO, note=""))
+    releases.release_all(ledger, f"node {node.node_id} takes runs again", now)
+    return "open"
+
+
+def _cancel(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    if not job.cancel_requested:
+        job = replace(job, cancel_requested=True, message=f"cancelled by {fact.issued_by}")
+        ledger.jobs.put(job.job_id, job)
+        ledger.tell(job, "cancel_requested", now, by=fact.issued_by)
+    run = ledger.run_of(job)
+    if run is None or run.ended:
+        job_moves.end(ledger, job, EndCause.CANCELLED, now)
+        return "cancelled"
+    if run.pending:
+        drop_pending(ledger, run, now)
+        job_moves.end(ledger, ledger.jobs[job.job_id], EndCause.CANCELLED, now)
+        return "cancelled"
+    stop_run(ledger, run, StopCause.CANCEL, job_moves.grace_of(ledger, job), now)
+    return "stopping"
+
+
+def drop_pending(ledger: Ledger, run: RunRecord, now: float) -> None:
+    """A run that never had leases, and that no node knows, ends at once."""
+    ledger.runs.put(
+        run.run_id,
+        replace(run, state=run.state.EXITED, ended_at=now, end_cause=EndCause.NEVER_STARTED.value, leases=()),
+    )
+
+
+def _set_priority(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    job = replace(job, manual_priority=fact.priority)
+    ledger.jobs.put(job.job_id, job)
+    run = ledger.run_of(job)
+    if run is not None and not run.ended:
+        ledger.runs.put(run.run_id, replace(run, value=worth(ledger, job, run)))
+    elif job.state is JobState.HELD:
+        return "stored; the job is held"
+    ledger.tell(job, "priority", now, priority=fact.priority, by=fact.issued_by)
+    return "set"
+
+
+def _preempt(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    # The policy's state has to know what this batch has told so far: a run that has just started is asked about.
+    synchronise(ledger, now)
+    answer = preempt_by_hand(ledger.state, ledger.policy, job.job_id, now, force=fact.force)
+    if isinstance(answer, Refusal):
+        return f"{REFUSED}{answer.sentence}"
+    answer = replace(answer, explanation=f"{answer.explanation}; asked for by {fact.issued_by}")
+    evict(ledger, answer, now)
+    return "stopping"
+
+
+def _resume(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    if job.state is not JobState.HELD:
+        return f"{REFUSED}it is not held"
+    releases.release(ledger, replace(job, infrastructure_failures=0), f"resumed by {fact.issued_by}", now)
+    return "queued"
+
+
+_OF_JOB: Final[Mapping[str, Callable[[Ledger, JobRecord, CommandIssued, float], str]]] = MappingProxyType(
+    {"cancel": _cancel, "set_priority": _set_priority, "preempt": _preempt, "resume": _resume}
+)
