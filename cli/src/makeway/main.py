@@ -29,6 +29,8 @@ VERBS: Final = {
     "why": "makeway.commands.jobs",
     "cancel": "makeway.commands.jobs",
     "priority": "makeway.commands.jobs",
+    "preempt": "makeway.commands.jobs",
+    "resume": "makeway.commands.jobs",
     "status": "makeway.commands.overview",
     "preemptions": "makeway.commands.overview",
     "ack": "makeway.commands.ack",

@@ -163,6 +163,17 @@ async def test_why_of_a_job_that_ended_or_is_out_of_sight_says_how(lone_admissio
     assert "nothing is heard of node n7" in (await lone_admission.get(f"/v1/jobs/{unseen}/why"))["reason"]
 
 
+async def test_why_of_a_job_on_a_node_that_is_drained_says_whose_word_it_is(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    await _add_node(lone_admission, "n7", 1)
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    await lone_admission.add_run(job, 1, node="n7")
+    assert (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"] == ""
+    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops: new fans'")
+    reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
+    assert reason == "it runs on n7, drained by ops: new fans, and leaves once nothing protects its run"
+
+
 async def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is_asked_for(lone_admission: Admission) -> None:
     for path, name in (("/v1/jobs", "name"), ("/v1/jobs", "team"), ("/v1/jobs", "node"), ("/v1/preemptions", "job")):
         answer = await lone_admission.client.get(path, params={name: "a\0b"})

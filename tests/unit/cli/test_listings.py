@@ -1,11 +1,16 @@
 """What is printed: safe for a terminal as text, exact as JSON, and never wrong about what is unknown."""
 
+import importlib
 import json
+import pkgutil
 import re
 from datetime import UTC, datetime, timedelta
 
+import makeway.commands
 import pytest
+import typer
 from api_stub import JOB_ID, NOW, Answer, Makeway, StubServer, job_detail, job_view, run_view
+from makeway.main import GROUPS, VERBS
 from makeway.output import age, safe
 
 CLUSTER = {
@@ -165,3 +170,15 @@ def test_an_age_is_never_negative() -> None:
 def test_safe_leaves_what_is_printable() -> None:
     assert safe("é 训练 🚀 \u200d") == "é 训练 🚀 \u200d"
     assert safe("\x00\x7f\u2028\ue000") == r"\x00\x7f\u2028\ue000"
+
+
+def test_every_verb_that_is_written_can_be_called() -> None:
+    written = {
+        command.name or command.callback.__name__: module.name
+        for module in pkgutil.iter_modules(makeway.commands.__path__)
+        for command in getattr(
+            importlib.import_module(f"makeway.commands.{module.name}"), "app", typer.Typer()
+        ).registered_commands
+        if command.callback is not None and module.name not in GROUPS
+    }
+    assert {name: module.rpartition(".")[2] for name, module in VERBS.items()} == written

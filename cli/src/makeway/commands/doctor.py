@@ -34,7 +34,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 _CLOCK_SECONDS: Final = 2.0
 _FREE_PERCENT: Final = 5.0
-_SOUND_GPU: Final = frozenset({"FREE", "LEASED", "DRAINING"})
+_SOUND_GPU: Final = frozenset({"FREE", "LEASED", "DRAINING", "CORDONED"})
+"""Of a cordoned card its node's line says more."""
 
 
 class Verdict(StrEnum):
@@ -204,6 +205,10 @@ def _nodes(nodes: Iterable[NodeView]) -> Iterator[Finding]:
         if node.state != "READY":
             mend = "look at the node and its agent; its jobs are not restarted meanwhile"
             yield Finding(check=check, verdict=Verdict.FAIL, detail=f"is {node.state}", mend=mend)
+        elif node.cordoned:
+            detail = f"takes nothing new: {node.note or 'cordoned'}"
+            mend = f"makeway node uncordon {node.node_id}, when it may be used again"
+            yield Finding(check=check, verdict=Verdict.WARN, detail=detail, mend=mend)
         elif not node.accepts_runs:
             yield Finding(check=check, verdict=Verdict.WARN, detail=f"takes no runs: {node.refusal}", mend="see detail")
         else:

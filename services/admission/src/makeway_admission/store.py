@@ -286,6 +286,12 @@ class Store:
         """The decision in force."""
         return await self._one("newest_decision", job_id=job_id)
 
+    async def drain_of_node(self, node: str) -> str | None:
+        """Who drains a node and why; None where nobody does."""
+        async with self._connections.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+            note: str | None = await _QUERIES.drain_of_node(connection, node=node, pool=self._pool)
+            return note
+
     async def waiting_groups(self) -> list[Record]:
         """Waiting jobs by class and priorities, with how many and since when."""
         return await self._many("waiting_groups", pool=self._pool)

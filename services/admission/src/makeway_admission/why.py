@@ -38,7 +38,7 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
             reason_code=row["reason_code"] or "",
-            reason=row["reason"] or _plain_reason(row),
+            reason=row["reason"] or await _drained(doors, row) or _plain_reason(row),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
@@ -46,6 +46,14 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             detail={} if decision is None else decision["detail"],
         )
     )
+
+
+async def _drained(doors: ServiceDoors, row: Row) -> str:
+    """What is said of a job that runs on a node which is being emptied."""
+    if row["state"] != JobState.RUNNING:
+        return ""
+    note = await doors.store.drain_of_node(row["node_id"])
+    return "" if note is None else f"it runs on {row['node_id']}, {note}, and leaves once nothing protects its run"
 
 
 def _plain_reason(row: Row) -> str:

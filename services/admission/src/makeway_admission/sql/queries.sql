@@ -182,6 +182,10 @@ ORDER BY admission_order DESC LIMIT 1;
 SELECT choice, reason_code, reason, detail, decided_at FROM decisions
 WHERE job_id = :job_id ORDER BY decision_id DESC LIMIT 1;
 
+-- name: drain_of_node$
+--- Whose word it is that a node is being emptied; NULL where it is not.
+SELECT note FROM nodes WHERE node_id = :node AND pool_id = :pool AND drain <> 'no';
+
 -- name: waiting_groups
 -- Waiting jobs that differ only by when they came: the order of the queue needs no more than this of most of them.
 SELECT j.class_name, (j.spec ->> 'priority')::integer AS own_priority, s.manual_priority, count(*) AS jobs,
