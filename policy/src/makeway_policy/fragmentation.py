@@ -9,7 +9,7 @@ use whole multiples of what it asks for.
 Amounts are in thousandths of a card, as whole numbers where they are inputs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +50,10 @@ def fragmentation(demand: Iterable[Want], left: Left) -> float:
     return sum(want.weight * (idle - _usable(want, left)) for want in demand)
 
 
-def growth_steps(demand: Sequence[Want], before: Left, after: Left) -> int:
-    """How much fragmentation grows from one state of a node to another, in steps; fewer is better."""
+def growth_steps(before: float, after: float) -> int:
+    """How much fragmentation grows from one amount to another, in steps; fewer is better."""
     # Rounded first: what is equal but for the order of a sum must stay equal.
-    return round(round(fragmentation(demand, after) - fragmentation(demand, before), 6) / STEP_MILLI)
+    return round(round(after - before, 6) / STEP_MILLI)
 
 
 def demand_of(wants: Iterable[Want]) -> tuple[Want, ...]:

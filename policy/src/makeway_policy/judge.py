@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from makeway_policy import placement, quota, reservation, victims
-from makeway_policy.demand import Demand
 from makeway_policy.index import Index
+from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, Member, Reason, Refusal, Shape
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
@@ -178,7 +178,7 @@ def _place_member(index: Index, job: Job, strategy: Strategy, members: Sequence[
     for tier in index.tiers_with(job.shape, max(1, job.shape.gpus), fullest_first=fullest_first):
         nodes = (node_id for node_id in tier if node_id not in used)
         if strategy is Strategy.FRAG and index.demand is not None:
-            member = _least_growth(index, index.demand, job, nodes)
+            member = least_growth(index, index.demand, job, nodes)
         else:
             member = _first_fit(index, job, strategy, nodes)
         if member is not None:
@@ -192,20 +192,6 @@ def _first_fit(index: Index, job: Job, strategy: Strategy, nodes: Iterable[str])
         if found is not None:
             return found.member
     return None
-
-
-def _least_growth(index: Index, demand: Demand, job: Job, nodes: Iterable[str]) -> Member | None:
-    """The node whose fragmentation grows least; of equal ones the first, which is the fullest."""
-    best: tuple[int, Member] | None = None
-    for node_id in nodes:
-        room = index.room(node_id)
-        found = placement.fit(room, job, index.policy, Strategy.FRAG, later=False)
-        if found is None:
-            continue
-        growth = demand.growth(room, found.member)
-        if best is None or growth < best[0]:
-            best = (growth, found.member)
-    return None if best is None else best[1]
 
 
 def _room(index: Index, node_id: str, members: Sequence[Member]) -> NodeRoom:
