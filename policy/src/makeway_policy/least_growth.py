@@ -2,7 +2,7 @@
 
 Of equal ones the first counts, which is the fullest. Nodes in the same state weigh the same, so each state is weighed
 once and remembered; the choice is exactly the one that weighing every node would make. (kube-scheduler, on which the
-authors of "Beware of Fragmentation" built, bounds the same work by a sample of the nodes and by 16 threads.)
+authors of "Beware of Fragmentation" built, bounds the same work by looking at a sample of the nodes.)
 """
 
 from collections.abc import Iterable, Sequence

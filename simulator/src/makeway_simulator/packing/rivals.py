@@ -3,8 +3,8 @@
 Scores follow the artifact of "Beware of Fragmentation" (USENIX ATC'23): whole numbers, higher is better; dot product is
 Tetris (SIGCOMM'14), clustering Gandiva's affinity (OSDI'18). The artifact is a kube-scheduler whose filter workers
 race, so of equal nodes the first of a list wins that is not quite in the order of names; `Fleet.listed` is that list
-without the race. With names alone packing and clustering come out up to 1.3 points lower than published; dot product,
-whose scores are seldom equal but for empty nodes, is closer with names.
+without the race. Which policy breaks ties by it and which by name was chosen to come closest to the published table
+(docs/simulator.md has the figures of both): with names packing and clustering come out up to 1.3 points lower.
 """
 
 from collections.abc import Sequence
