@@ -142,6 +142,40 @@ def waits(outcomes: Sequence[JobOutcome]) -> str:
     return _svg(height, '<text x="0" y="14" class="label">all jobs</text>' + "".join(drawn) + axis)
 
 
+def shares(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Allocated per cent over arrived load, a line a placement: mean, and a bar of one standard deviation each way."""
+    loads = sorted({float(load) for each in found.values() for load in each})
+    means = [point["mean"] for each in found.values() for point in each.values()]
+    low, high = math.floor(min(means, default=0.0)) - 1, math.ceil(max(means, default=100.0)) + 1
+    height, first, width = 320, min(loads, default=0.0), (max(loads, default=1.0) - min(loads, default=0.0)) or 1.0
+
+    def x(load: float) -> float:
+        return _LEFT + (WIDTH - _LEFT - 120) * (load - first) / width
+
+    def y(value: float) -> float:
+        return 10 + (height - 34) * (high - value) / (high - low)
+
+    drawn = [
+        f'<line x1="{_LEFT}" y1="{y(at):.1f}" x2="{WIDTH - 120}" y2="{y(at):.1f}" class="grid"/>'
+        f'<text x="0" y="{y(at) + 4:.1f}" class="label">{at} %</text>'
+        for at in range(low, high + 1, max(1, (high - low) // 6))
+    ]
+    ends: list[float] = []
+    for name, each in sorted(found.items(), key=lambda item: -list(item[1].values())[-1]["mean"]):
+        colour = f"hsl({_hue(name)} 60% 45%)"
+        points = [(x(float(load)), point["mean"], point["sd"]) for load, point in each.items()]
+        line = " ".join(f"{at:.1f},{y(mean):.1f}" for at, mean, _ in points)
+        drawn.append(f'<polyline points="{line}" class="line" style="stroke:{colour}"/>')
+        drawn += [
+            f'<line x1="{at:.1f}" y1="{y(mean - sd):.1f}" x2="{at:.1f}" y2="{y(mean + sd):.1f}" '
+            f'class="line" style="stroke:{colour}"/>'
+            for at, mean, sd in points
+        ]
+        ends.append(max(y(points[-1][1]) + 4, ends[-1] + 13 if ends else 0.0))
+        drawn.append(f'<text x="{WIDTH - 110}" y="{ends[-1]:.1f}" style="fill:{colour}">{text(name)}</text>')
+    return _svg(height, "".join(drawn) + _axis(height, [(x(load), f"{load:g} %") for load in loads]))
+
+
 def spent(outcomes: Sequence[JobOutcome]) -> str:
     """GPU-seconds that brought jobs on, and that were lost, per class."""
     found: dict[str, list[float]] = {}

@@ -29,6 +29,7 @@ _WORDS: Final = {
     "lost_gpu_seconds": "GPU-seconds lost",
     "refused": "jobs that could never fit",
     "skipped_lines": "lines skipped",
+    "gpus": "GPUs",
     "dropped_pods_mean": "pods dropped, mean",
 }
 _PARTS: Final = frozenset({"gpu_utilisation", "gpu_goodput"})
@@ -57,7 +58,9 @@ def replays_page(title: str, replays: Sequence[Shown]) -> str:
     sections = [Section(title="Figures", body=figures_table(replays))]
     shares = {each.name: each.figures["allocated_percent"] for each in replays if "allocated_percent" in each.figures}
     if shares:
-        sections.append(Section(title="Allocated GPU % by arrived load", body=shares_table(shares), note="Mean ± sd."))
+        body = shares_table(shares) + pictures.shares(shares)
+        note = "Mean of the orders, ± one standard deviation."
+        sections.append(Section(title="Allocated GPU % by arrived load", body=body, note=note))
     for each in replays:
         sections += _sections(each)
     return page(title, ((each.title, each.body, each.note) for each in sections))

@@ -119,6 +119,14 @@ def test_replays_stand_side_by_side_with_their_pictures() -> None:
     assert text.count("<svg") == 2 * 6
 
 
+def test_placements_are_drawn_over_the_load() -> None:
+    points = {"80": {"mean": 79.5, "sd": 0.1}, "130": {"mean": 95.0, "sd": 0.2}}
+    text = replays_page("openb", [Shown(name=name, figures={"allocated_percent": points}) for name in ("fgd", "<b>")])
+    assert "<td>95.00 ±0.20</td>" in text
+    assert text.count("<polyline") == 2
+    assert "<b>" not in text
+
+
 def test_policies_are_compared_on_the_same_workload() -> None:
     trace = make(Mix(jobs=60, load=1.2, median_seconds=100), CLUSTER)
     policies = (("default", DEFAULT), ("srtf", None))
