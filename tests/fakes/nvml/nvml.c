@@ -7,6 +7,7 @@
  *   event card=0 type=8 data=79                 (told once each, in order)
  *   fail function=nvmlDeviceGetTemperature code=15
  *   hang function=nvmlDeviceGetUtilizationRates
+ *   slow function=nvmlDeviceGetHandleByIndex ms=300
  *
  * Sizes are MiB; blanks in names are underscores. A key that is missing, or "na", makes its function answer
  * NOT_SUPPORTED, or a process's memory NOT_AVAILABLE. Whole functions are left out by -DWITHOUT_V3 and
@@ -70,10 +71,11 @@ static int enter(const char *function, state_t *state) {
     read_state(state);
     for (int i = 0; i < state->count; i++) {
         char name[96];
-        long code;
+        long code, ms;
         const char *line = state->text[i];
         if (!value_of(line, "function", name, sizeof name) || strcmp(name, function) != 0) continue;
         if (is_kind(line, "hang")) for (;;) pause();
+        if (is_kind(line, "slow") && number_of(line, "ms", &ms)) usleep((unsigned)ms * 1000);
         if (is_kind(line, "fail") && number_of(line, "code", &code)) return (int)code;
     }
     return SUCCESS;

@@ -177,6 +177,16 @@ async def test_a_call_that_hangs_is_given_up_and_others_go_on(load: Load) -> Non
         assert len(await devices.samples()) == 1
 
 
+async def test_a_driver_that_first_has_to_set_its_cards_up_is_waited_for(load: Load) -> None:
+    state = load(A100, "slow function=nvmlDeviceGetHandleByIndex ms=600")
+    async with opened(call_limit_seconds=0.3) as devices:
+        assert len(await devices.samples()) == 1
+        with pytest.raises(DevicesUnknown, match=r"within 0\.3 s"):
+            await devices.inventory()
+        nvml_library.write_state(state, A100)
+        assert len(await devices.inventory()) == 1
+
+
 async def test_mig_instances_are_devices_and_their_card_is_not(load: Load) -> None:
     load(
         A100,

@@ -35,6 +35,8 @@ _LOG: Final = structlog.get_logger(__name__)
 ResultT = TypeVar("ResultT")
 
 CALL_LIMIT_SECONDS: Final = 5.0
+OPEN_LIMIT_SECONDS: Final = 45.0
+"""With persistence mode off and nobody else on the cards, the driver first sets each of them up: seconds a card."""
 EVENT_WAIT_MS: Final = 1_000
 CLOSE_LIMIT_SECONDS: Final = 2.0
 MAX_EVENTS: Final = 1_000
@@ -67,11 +69,11 @@ class NvmlDevices:
 
     @classmethod
     async def open(cls, *, call_limit_seconds: float = CALL_LIMIT_SECONDS) -> NvmlDevices:
-        """Loads the library and finds the devices. Raises DriverMissing or DevicesUnknown."""
+        """Loads the library and finds the devices, which may take long. Raises DriverMissing or DevicesUnknown."""
         devices = cls(call_limit_seconds=call_limit_seconds)
         try:
-            await devices._worker.call(pynvml.nvmlInit)
-            await devices.inventory()
+            await devices._worker.call(pynvml.nvmlInit, limit_seconds=OPEN_LIMIT_SECONDS)
+            await devices._look(limit_seconds=OPEN_LIMIT_SECONDS)
         except pynvml.NVMLError as error:
             devices._worker.close()
             raise DriverMissing(f"NVML cannot be used: {error}") from error
@@ -83,7 +85,10 @@ class NvmlDevices:
 
     async def inventory(self) -> tuple[GpuInfo, ...]:
         """Looks again: instances come and go."""
-        found = await self._ask(find_devices)
+        return await self._look()
+
+    async def _look(self, *, limit_seconds: float | None = None) -> tuple[GpuInfo, ...]:
+        found = await self._ask(find_devices, limit_seconds=limit_seconds)
         self._note_changes({device.info.uuid for device in found})
         self._handles = {device.info.uuid: device for device in found}
         return tuple(device.info for device in found)
@@ -129,9 +134,9 @@ class NvmlDevices:
                 HealthEvent(uuid=uuid, kind=HealthKind.RECOVERED, fatal=False, detail="the driver lists it again")
             )
 
-    async def _ask(self, question: Callable[[], ResultT]) -> ResultT:
+    async def _ask(self, question: Callable[[], ResultT], *, limit_seconds: float | None = None) -> ResultT:
         try:
-            return await self._worker.call(question)
+            return await self._worker.call(question, limit_seconds=limit_seconds)
         except pynvml.NVMLError as error:
             raise DevicesUnknown(f"NVML: {error}") from error
 

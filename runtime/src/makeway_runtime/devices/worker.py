@@ -23,18 +23,19 @@ class BoundedWorker:
     """
 
     def __init__(self, *, limit_seconds: float) -> None:
-        """`limit_seconds` is for each call, its waiting in turn included."""
+        """`limit_seconds` is for each call that names none of its own, its waiting in turn included."""
         self._limit_seconds = limit_seconds
         self._jobs: SimpleQueue[Callable[[], None] | None] | None = None
         self._stuck = 0
 
-    async def call(self, function: Callable[[], ResultT]) -> ResultT:
+    async def call(self, function: Callable[[], ResultT], *, limit_seconds: float | None = None) -> ResultT:
         """Returns what `function` returns, raises what it raises, or DevicesUnknown when it takes too long."""
         if self._stuck >= MAX_STUCK_THREADS:
             raise DevicesUnknown(f"{self._stuck} calls to the GPU driver never came back")
         if self._jobs is None:
             self._jobs = _start_thread()
         jobs, loop = self._jobs, asyncio.get_running_loop()
+        limit = self._limit_seconds if limit_seconds is None else limit_seconds
         answer: asyncio.Future[ResultT] = loop.create_future()
 
         def job() -> None:
@@ -47,7 +48,7 @@ class BoundedWorker:
 
         jobs.put(job)
         try:
-            async with asyncio.timeout(self._limit_seconds):
+            async with asyncio.timeout(limit):
                 return await answer
         except TimeoutError as error:
             if self._jobs is jobs:
@@ -56,7 +57,7 @@ class BoundedWorker:
                 # Should it ever come back, its thread ends.
                 jobs.put(self._came_back)
                 jobs.put(None)
-            raise DevicesUnknown(f"the GPU driver did not answer within {self._limit_seconds:g} s") from error
+            raise DevicesUnknown(f"the GPU driver did not answer within {limit:g} s") from error
 
     def close(self) -> None:
         """Lets the thread end after the calls at hand."""
