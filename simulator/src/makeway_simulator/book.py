@@ -21,6 +21,7 @@ class Live:
     gpus: tuple[str, ...]
     course: Course
     limit_at: float = math.inf
+    noticed_at: float | None = None
     leaving: Leaving | None = None
     kind: EndKind = EndKind.FINISHED
 
@@ -41,4 +42,6 @@ class Book:
     first_started_at: float | None = None
     held: float = 0.0
     preemptions: int = 0
+    retries_used: int = 0
+    failures_in_a_row: int = 0
     live: Live | None = None

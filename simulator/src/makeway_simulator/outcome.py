@@ -16,6 +16,8 @@ class EndKind(StrEnum):
     TIMED_OUT = "timed_out"
     EXPIRED = "expired"
     MOVED = "moved"
+    FAILED = "failed"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,17 +27,47 @@ class Physics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leaving:
-    """When a noticed run is gone, and how much of the job's work is safe then."""
+    """When a noticed run is gone, and how much of the job's work is safe then.
+
+    `forced`: it did not leave by itself. `done`: it ends as a job that has declared itself done.
+    """
 
     at: float
     saved_seconds: float
+    forced: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """How one job's process behaves where that is given: it works on under notice, and what it did is never lost.
+
+    After a notice it leaves in `leaves_after_seconds` (None: with the end of its grace; inf: never by itself), with
+    `declares_done` as one whose work is done. An `unkillable` one stays even then. `exit_code` is that of its own end.
+    """
+
+    leaves_after_seconds: float | None = None
+    declares_done: bool = False
+    unkillable: bool = False
+    exit_code: int = 0
+
+    def leave(self, course: "Course", now: float, grace_seconds: float) -> Leaving:
+        """What follows a notice."""
+        wanted = grace_seconds if self.leaves_after_seconds is None else self.leaves_after_seconds
+        at = now + min(wanted, grace_seconds)
+        if course.finishes_at <= at:
+            return Leaving(at=course.finishes_at, saved_seconds=course.work_seconds, done=True)
+        if wanted > grace_seconds:
+            at = math.inf if self.unkillable else at
+            return Leaving(at=at, saved_seconds=course.done_by(at), forced=True)
+        return Leaving(at=at, saved_seconds=course.done_by(at), done=self.declares_done)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Course:
     """One run as it would go undisturbed: it works from `ready_at`, with `saved_seconds` of `work_seconds` done before.
 
-    `interval_seconds` is infinite where it saves at a notice only.
+    `interval_seconds` is infinite where it saves at a notice only. A `process` leaves in its own way.
     """
 
     ready_at: float
@@ -47,6 +77,7 @@ class Course:
     save_seconds: float
     mode: Mode
     stop_seconds: float = 0.0
+    process: Process | None = None
 
     @property
     def finishes_at(self) -> float:
@@ -80,6 +111,8 @@ class Course:
 
     def leave(self, now: float, grace_seconds: float) -> Leaving:
         """What follows a notice. CHECKPOINT saves if the grace suffices; the others leave at once."""
+        if self.process is not None:
+            return self.process.leave(self, now, grace_seconds)
         if self.mode is not Mode.CHECKPOINT:
             return Leaving(at=now + min(grace_seconds, self.stop_seconds), saved_seconds=0.0)
         if now <= self.ready_at:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from makeway_policy.model import Mode, Trigger
+from makeway_policy.model import Mode, Refusal, Trigger
 
 from makeway_simulator.outcome import EndKind, JobOutcome
 from makeway_simulator.trace import Cluster
@@ -13,7 +13,8 @@ from makeway_simulator.trace import Cluster
 class Segment:
     """One run on its GPUs. It starts up or restores until `ready_at`.
 
-    `resumed_seconds` of the job's work were done before it, `saved_seconds` are safe after it.
+    `resumed_seconds` of the job's work were done before it, `saved_seconds` are safe after it. `forced`: it did not
+    leave by itself.
     """
 
     job_id: str
@@ -25,6 +26,8 @@ class Segment:
     kind: EndKind
     resumed_seconds: float = 0.0
     saved_seconds: float = 0.0
+    noticed_at: float | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +55,8 @@ class Moment:
 class Record:
     """Everything that a report is drawn from.
 
-    `unfinished` jobs never came to an end; `refused` of them never can, and those in `running` ran when it was stopped.
+    `unfinished` jobs never came to an end; `refused` of them never can, and those in `running` ran when it was stopped,
+    each in a segment of `open` that ends there. `turned_away` are those that were refused at submit, with the reason.
     """
 
     cluster: Cluster
@@ -62,5 +66,7 @@ class Record:
     moments: list[Moment] = field(default_factory=list)
     ended: Counter[EndKind] = field(default_factory=Counter)
     running: tuple[str, ...] = ()
+    open: tuple[Segment, ...] = ()
+    turned_away: dict[str, Refusal] = field(default_factory=dict)
     unfinished: int = 0
     refused: int = 0

@@ -1,8 +1,26 @@
 """A recorded workload: jobs with their arrivals and the work they hold, and the cluster they ran on or shall run on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from makeway_policy.model import Job, Member
+from makeway_policy.retries import Retries
 
 from makeway_simulator.errors import BadValue
+from makeway_simulator.physics import Process
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detail:
+    """What a hand-written job says beyond a recorded one: all that it asks for, how it behaves, where it runs already.
+
+    `asked` is the job as the policy knows it, but for its order and times. With `placed` it is admitted as a run on
+    these GPUs.
+    """
+
+    asked: Job
+    process: Process
+    retries: Retries = field(default_factory=Retries)
+    placed: tuple[Member, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -10,7 +28,8 @@ class TraceJob:
     """One job. Times are seconds since the trace began; `work_seconds` is its run time with all its GPUs, undisturbed.
 
     `startup_seconds` is what a start or a resume costs before work goes on (restart, load of a checkpoint); None where
-    the trace does not say. `priority` is in makeway's own scale; None takes the class's value.
+    the trace does not say. `priority` is in makeway's own scale; None takes the class's value. `detail`, where it is
+    given, goes before all that says the same.
     """
 
     job_id: str
@@ -22,6 +41,7 @@ class TraceJob:
     priority: int | None = None
     team: str = "default"
     time_limit_seconds: float | None = None
+    detail: Detail | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,303 @@
+"""The nodes of a replay: they start runs, stop them, and tell the policy's state when they are gone."""
+
+import heapq
+import math
+from dataclasses import replace
+
+from makeway_policy import lifecycle
+from makeway_policy.model import GpuHealth, LeaseState, Mode, NodeHealth, Run, RunState, StopCause
+from makeway_policy.priority import class_of
+from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end
+from makeway_policy.rules import Policy
+from makeway_policy.state import PoolState
+
+from makeway_simulator.accounts import Accounts
+from makeway_simulator.book import Book, Live
+from makeway_simulator.outcome import EndKind
+from makeway_simulator.physics import Course
+from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.setting import Setting
+
+_KINDS = {StopCause.TIME_LIMIT: EndKind.TIMED_OUT, StopCause.CANCELLED: EndKind.CANCELLED}
+
+
+class Machines:
+    """Runs on their GPUs, the books of their jobs, and when each is due. The engine moves `now`."""
+
+    def __init__(self, setting: Setting, policy: Policy) -> None:
+        self.state = PoolState()
+        self.policy = policy
+        self.accounts = Accounts(setting.cluster)
+        self.now = 0.0
+        self.books: dict[str, Book] = {}
+        self.live: dict[str, Live] = {}
+        self.busy = 0
+        self._setting = setting
+        self._events: list[tuple[float, str]] = []
+        self._saves: list[tuple[float, str]] = []
+        self._starting: dict[str, float] = {}
+        self._unheard: list[str] = []
+        self._charged_at = 0.0
+
+    # When something is due
+
+    def next_at(self) -> float | None:
+        """When the next start is complete or the next run is gone; None if none will."""
+        return self._events[0][0] if self._events else None
+
+    def catch_up(self) -> bool:
+        """Carry out what is due now. Returns whether anything was."""
+        found = False
+        while self._events and self._events[0][0] <= self.now:
+            run_id = heapq.heappop(self._events)[1]
+            if self._starting.get(run_id, math.inf) <= self.now:
+                self._start(self.state.runs[run_id])
+            else:
+                self._end(run_id)
+            found = True
+        return found
+
+    def note_saves(self) -> None:
+        """Tell the state of saves that are complete by now."""
+        while self._saves and self._saves[0][0] <= self.now:
+            _, run_id = heapq.heappop(self._saves)
+            found = self._running(run_id)
+            if found is None or found[1].leaving is not None:
+                continue
+            course = found[1].course
+            saved_at = course.saved_at(self.now)
+            if saved_at is not None:
+                progress = course.saved_by(self.now) / course.work_seconds
+                lifecycle.acked(self.state, run_id, saved_at, progress)
+            self._save_at(course.next_save_at(self.now), run_id)
+
+    def charge_all(self) -> None:
+        """The peer's cost model: at every submission and end, each running job has lost its start-up time anew."""
+        elapsed = self.now - self._charged_at
+        self._charged_at = self.now
+        for live in self.live.values():
+            startup = self.books[live.job_id].job.startup_seconds
+            lost = min(self._setting.physics.restore_seconds if startup is None else startup, elapsed)
+            if live.leaving is None and lost:
+                live.course = replace(live.course, ready_at=live.course.ready_at + lost)
+                self._at(live.ends_at, live.run_id)
+
+    # Starts
+
+    def start_if_live(self, run: Run | None) -> bool:
+        """Start a run that nothing is in the way of any more. Returns whether it did."""
+        if run is None or run.begun_at is not None or run.after or run.lease_state is not LeaseState.LIVE:
+            return False
+        if any(self.state.gpus[lease.gpu_id].health in _UNUSABLE for lease in run.leases):
+            return False
+        lifecycle.run_begun(self.state, run.run_id, self.now)
+        delay = max((self._setting.start_seconds.get(node_id, 0.0) for node_id in run.node_ids), default=0.0)
+        if delay:
+            self._starting[run.run_id] = self.now + delay
+            self._at(self.now + delay, run.run_id)
+        else:
+            self._start(run)
+        return True
+
+    def _start(self, run: Run) -> None:
+        self._starting.pop(run.run_id, None)
+        lifecycle.run_started(self.state, run.run_id, self.now)
+        book = self.books[run.job_id]
+        if book.first_started_at is None:
+            book.first_started_at = self.now
+        course = self._course(book, resumed=run.number > 1)
+        gpus = tuple(lease.gpu_id for lease in run.leases)
+        live = Live(
+            run_id=run.run_id, job_id=run.job_id, number=run.number, started_at=self.now, gpus=gpus, course=course
+        )
+        book.live = self.live[run.run_id] = live
+        self.busy += book.gpus
+        if book.job.time_limit_seconds is not None:
+            used = self.state.jobs[run.job_id].used_seconds
+            live.limit_at = self.now + max(0.0, book.job.time_limit_seconds - used)
+        self._at(live.ends_at, run.run_id)
+        self._save_at(course.next_save_at(self.now), run.run_id)
+
+    def _course(self, book: Book, *, resumed: bool) -> Course:
+        physics = self._setting.physics
+        startup = book.job.startup_seconds
+        if self._setting.cost is Cost.PEER:
+            startup = 0.0
+        elif startup is None:
+            startup = physics.restore_seconds if resumed else 0.0
+        saves = book.mode is Mode.CHECKPOINT and physics.checkpoint_interval_seconds
+        return Course(
+            ready_at=self.now + startup,
+            saved_seconds=book.saved,
+            work_seconds=book.job.work_seconds,
+            interval_seconds=physics.checkpoint_interval_seconds or math.inf if saves else math.inf,
+            save_seconds=physics.save_seconds,
+            mode=book.mode,
+            stop_seconds=physics.stop_seconds,
+            process=book.job.detail.process if book.job.detail is not None else None,
+        )
+
+    # Stops and ends
+
+    def stop(self, run_id: str, grace_seconds: float, cause: StopCause, kind: EndKind | None = None) -> None:
+        """Give a run its notice; one that has not started is gone. A later cause only says what the end will mean."""
+        found = self._running(run_id)
+        if found is None:
+            self.release_unstarted(run_id)
+            return
+        live = found[1]
+        live.kind = kind or _KINDS.get(cause, EndKind.PREEMPTED)
+        if live.leaving is None:
+            live.noticed_at = self.now
+            live.leaving = live.course.leave(self.now, grace_seconds)
+            self._at(live.leaving.at, run_id)
+
+    def stop_for_itself(self, run_id: str, cause: StopCause) -> None:
+        """Stop a run that nobody was preferred to (cancelled, out of time), with its job's grace."""
+        run = self.state.runs[run_id]
+        job = self.state.jobs[run.job_id]
+        grace = class_of(job, self.policy).grace_seconds if job.grace_seconds is None else job.grace_seconds
+        if run.started_at is not None:
+            leaves_by = self.now + grace if run.leaves_by is None else min(run.leaves_by, self.now + grace)
+            self.state.put_run(
+                replace(
+                    run, lease_state=LeaseState.LEAVING, state=RunState.NOTICED, stop_cause=cause, leaves_by=leaves_by,
+                    noticed_at=self.now if run.noticed_at is None else run.noticed_at, grace_seconds=grace,
+                )
+            )  # fmt: skip
+        self.stop(run_id, grace, cause)
+
+    def release_unstarted(self, run_id: str) -> bool:
+        """Take a run back that has no process yet. Returns whether there was one."""
+        run = self.state.runs.get(run_id)
+        if run is None or run.started_at is not None:
+            return False
+        self._starting.pop(run_id, None)
+        for follower in lifecycle.run_released(self.state, run_id, self.now):
+            self.start_if_live(follower)
+        return True
+
+    def close(self, book: Book, kind: EndKind) -> None:
+        """The job has come to its end."""
+        job_id = book.job.job_id
+        class_name = self.state.jobs[job_id].class_name if book.job.detail else book.job.class_name
+        del self.books[job_id]
+        self.state.remove_job(job_id)
+        self.accounts.job_ended(book, kind, class_name or self.policy.default_class, self.now)
+
+    def _end(self, run_id: str) -> None:
+        """A run is gone at its time: it finished, or it has left. What does not fit the book is of the past."""
+        found = self._running(run_id)
+        if found is None or found[1].ends_at > self.now:
+            return
+        book, live = found
+        run = self.state.runs[run_id]
+        if any(self.state.nodes[node_id].health is NodeHealth.UNKNOWN for node_id in run.node_ids):
+            self._unheard.append(run_id)
+            return
+        if live.leaving is None and live.course.finishes_at > live.limit_at:
+            if book.job.detail is not None:
+                self.stop_for_itself(run_id, StopCause.TIME_LIMIT)
+                return
+            live.kind = EndKind.TIMED_OUT
+        self._settle(book, live)
+
+    def _settle(self, book: Book, live: Live) -> None:
+        detail = book.job.detail
+        done = live.leaving.done if live.leaving is not None else live.kind is EndKind.FINISHED
+        if done:
+            live.kind = EndKind.FINISHED
+        if done and detail is not None and detail.process.exit_code and live.leaving is None:
+            live.kind = EndKind.FAILED
+        followers = self._release(book, live)
+        if live.kind is EndKind.PREEMPTED:
+            book.saved = live.leaving.saved_seconds if live.leaving is not None else book.saved
+        elif live.kind is EndKind.FAILED and detail is not None:
+            ended = Ended(
+                cause=Cause.FAILED, exit_code=detail.process.exit_code, ran_seconds=self.now - live.started_at,
+                retries_used=book.retries_used,
+            )  # fmt: skip
+            self._follow(book, after_end(ended, detail.retries, self.policy), EndKind.FAILED)
+        else:
+            self.close(book, live.kind)
+        for follower in followers:
+            self.start_if_live(follower)
+
+    def _release(self, book: Book, live: Live) -> tuple[Run, ...]:
+        self.accounts.run_ended(book, live, self.now)
+        book.live = None
+        del self.live[live.run_id]
+        self.busy -= book.gpus
+        return lifecycle.run_released(self.state, live.run_id, self.now)
+
+    def _follow(self, book: Book, following: Following, kind: EndKind, lost: str | None = None) -> None:
+        """What the policy says becomes of a job whose run failed or was lost."""
+        book.retries_used, book.failures_in_a_row = following.retries_used, following.failures_in_a_row
+        if following.outcome not in (Outcome.REQUEUE, Outcome.HELD):
+            self.close(book, kind)
+            return
+        job = self.state.jobs[book.job.job_id]
+        self.state.put_job(
+            replace(
+                job,
+                begin_at=self.now + following.delay_seconds if following.delay_seconds else job.begin_at,
+                held=following.outcome is Outcome.HELD,
+                avoid_nodes=job.avoid_nodes | {lost} if following.avoid_node and lost is not None else job.avoid_nodes,
+                down=lost is not None,
+            )
+        )
+
+    # Nodes
+
+    def silence(self, node_id: str) -> None:
+        """A node is not heard any more; its runs go on."""
+        self.state.put_node(replace(self.state.nodes[node_id], health=NodeHealth.UNKNOWN))
+
+    def return_of(self, node_id: str) -> None:
+        """A node is heard again, and tells what has ended meanwhile."""
+        self.state.put_node(replace(self.state.nodes[node_id], health=NodeHealth.READY))
+        told, self._unheard = self._unheard, []
+        for run_id in told:
+            self._at(self.now, run_id)
+
+    def lose(self, node_id: str) -> None:
+        """A node is declared dead: what ran there is lost, and goes on elsewhere with what it had done."""
+        self.state.put_node(replace(self.state.nodes[node_id], health=NodeHealth.DEAD))
+        for run in self.state.runs_on_node(node_id):
+            found = self._running(run.run_id)
+            if found is None:
+                self.release_unstarted(run.run_id)
+                continue
+            book, live = found
+            live.kind = EndKind.LOST
+            book.saved = live.course.done_by(self.now)
+            followers = self._release(book, live)
+            ended = Ended(
+                cause=Cause.NODE_LOST, ran_seconds=self.now - live.started_at, retries_used=book.retries_used,
+                failures_in_a_row=book.failures_in_a_row,
+            )  # fmt: skip
+            retries = book.job.detail.retries if book.job.detail is not None else None
+            if retries is not None:
+                self._follow(book, after_end(ended, retries, self.policy), EndKind.FAILED, lost=node_id)
+            for follower in followers:
+                self.start_if_live(follower)
+
+    # Inner
+
+    def _running(self, run_id: str) -> tuple[Book, Live] | None:
+        run = self.state.runs.get(run_id)
+        book = self.books.get(run.job_id) if run is not None else None
+        if book is None or book.live is None or book.live.run_id != run_id:
+            return None
+        return book, book.live
+
+    def _at(self, moment: float, run_id: str) -> None:
+        if moment < math.inf:
+            heapq.heappush(self._events, (moment, run_id))
+
+    def _save_at(self, moment: float, run_id: str) -> None:
+        if moment < math.inf:
+            heapq.heappush(self._saves, (moment, run_id))
+
+
+_UNUSABLE = frozenset({GpuHealth.QUARANTINED, GpuHealth.LOST})
