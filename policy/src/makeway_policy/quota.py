@@ -146,13 +146,14 @@ def beyond_guarantee(state: PoolState, team_id: str) -> float:
 
 
 def fair_share_key(state: PoolState, team_id: str, past: float = 0.0) -> tuple[float, float]:
-    """The team's place among equals: what it uses beyond its guarantee, by weight, smaller first; weight 0 last.
+    """The team's place among equals: what it uses beyond its guarantee, by weight, smaller first.
 
+    Weight 0 is last as soon as nothing of the guarantee is left, so also where there is none and the team is idle.
     `past` is what it used beyond its guarantee on average so far, in GPUs, where the policy lets that count too.
     """
     team = state.team(team_id)
     beyond = beyond_guarantee(state, team_id) + past
-    if team.weight == 0 and beyond > 0:
+    if team.weight == 0 and (beyond > 0 or state.used((team_id,)) / UNITS_PER_GPU >= team.guarantee):
         return (1.0, 0.0)
     return (0.0, beyond / team.weight if beyond else 0.0)
 

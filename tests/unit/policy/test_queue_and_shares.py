@@ -118,8 +118,19 @@ def test_a_team_of_weight_zero_is_last_and_still_gets_its_turn(pool: Pool) -> No
             pool.submit(f"{team}-{number}", team=team, dur=60)
     pool.run_until(400)
     order = [name for _, name in pool.starts]
-    assert {name[0] for name in order[-3:]} <= {"z", "a", "b"}
-    assert len(order) == 9
+    assert {name[0] for name in order[:6]} == {"a", "b"}
+    assert order[6:] == ["z-1", "z-2", "z-3"]
+
+
+def test_a_team_of_weight_zero_is_not_last_within_its_guarantee(pool: Pool) -> None:
+    fair(pool).add_node("node-a", 2)
+    pool.add_team("a", weight=1)
+    pool.add_team("z", weight=0, guarantee=1)
+    for team, dur in (("z", 200), ("a", 60)):
+        for number in (1, 2):
+            pool.submit(f"{team}-{number}", team=team, dur=dur)
+    pool.run_until(400)
+    assert [name for _, name in pool.starts] == ["z-1", "a-1", "a-2", "z-2"]
 
 
 def test_two_teams_share_what_is_beyond_their_guarantees_by_weight(pool: Pool) -> None:
