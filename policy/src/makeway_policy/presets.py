@@ -1,7 +1,9 @@
 """Policies that come with the product.
 
-`default` is docs/policy.md. `plain` is strict priority: Δ = 1, no minimum run, no aging, no budgets. `fifo` (by submit
-time) and `round-robin` (teams in turn) preempt nobody; they are for a handful of nodes that need no more.
+`default` is docs/policy.md. `plain` is strict priority: Δ = 1, no minimum run, no aging, no budgets. A class with an
+SLA wait that is added to it ages as elsewhere, so what its aged jobs win is kept for the promoted minimum run.
+`fifo` (by submit time) and `round-robin` (teams in turn) preempt nobody; they are for a handful of nodes that need no
+more.
 """
 
 from dataclasses import replace
@@ -28,7 +30,6 @@ PLAIN: Final = replace(
     DEFAULT,
     name="plain",
     delta=1,
-    promoted_minimum_run_seconds=0.0,
     classes=MappingProxyType({name: _plain(rules) for name, rules in DEFAULT.classes.items()}),
 )
 FIFO: Final = replace(DEFAULT, name="fifo", priorities=False, preemption=False, order=Order.SUBMIT)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from makeway_policy import presets
 from makeway_policy.model import Group, Reason
 from makeway_policy.rules import Backfill, Order
 
@@ -107,6 +108,25 @@ def test_a_group_at_its_limit_is_spared_while_there_is_another_way(pool: Pool, h
     assert pool.evictions == {"n-1": 1}
     pool.run_until(70)
     assert pool.evictions["p-1"] == (0 if hard else 1)
+
+
+def test_under_plain_an_aged_job_keeps_what_it_won_from_more_urgent_ones(pool: Pool) -> None:
+    normal = replace(presets.PLAIN.classes["normal"], grace_seconds=5.0)
+    classes = {
+        "main": replace(normal, name="main", value=100, own_value_min=100, own_value_max=1000),
+        "small": replace(normal, name="small", value=50, own_value_min=0, own_value_max=98, sla_wait_seconds=10.0),
+    }
+    pool.policy = replace(
+        presets.PLAIN, classes=MappingProxyType(classes), default_class="main", aging_points=10, aging_step=1,
+        aging_cap=200,
+    )  # fmt: skip
+    pool.add_node("node-a", 1)
+    for number in range(1, 7):
+        pool.submit(f"main-{number}", dur=30, at=30 * (number - 1))
+    pool.submit("small-1", class_name="small", dur=10, at=10)
+    pool.run_until(400)
+    assert pool.starts_of("small-1") == [90]
+    assert not pool.evictions
 
 
 def test_a_team_of_weight_zero_is_last_and_still_gets_its_turn(pool: Pool) -> None:
