@@ -35,3 +35,12 @@ class BadValue(SimulatorError):
         self.given = given
         self.wanted = wanted
         super().__init__(f"{what} {given!r} is not {wanted}")
+
+
+class ScenarioError(SimulatorError):
+    """A scenario that means nothing: the field, and what is wrong with it."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")

@@ -36,6 +36,7 @@ class Machines:
         self._events: list[tuple[float, str]] = []
         self._saves: list[tuple[float, str]] = []
         self._starting: dict[str, float] = {}
+        self._stuck: dict[str, float] = {}
         self._unheard: list[str] = []
         self._charged_at = 0.0
 
@@ -52,6 +53,8 @@ class Machines:
             run_id = heapq.heappop(self._events)[1]
             if self._starting.get(run_id, math.inf) <= self.now:
                 self._start(self.state.runs[run_id])
+            elif self._stuck.get(run_id, math.inf) <= self.now:
+                self._quarantine(run_id)
             else:
                 self._end(run_id)
             found = True
@@ -151,6 +154,9 @@ class Machines:
             live.noticed_at = self.now
             live.leaving = live.course.leave(self.now, grace_seconds)
             self._at(live.leaving.at, run_id)
+            if live.leaving.at == math.inf:
+                self._stuck[run_id] = self.now + grace_seconds
+                self._at(self.now + grace_seconds, run_id)
 
     def stop_for_itself(self, run_id: str, cause: StopCause) -> None:
         """Stop a run that nobody was preferred to (cancelled, out of time), with its job's grace."""
@@ -166,6 +172,12 @@ class Machines:
                 )
             )  # fmt: skip
         self.stop(run_id, grace, cause)
+
+    def _quarantine(self, run_id: str) -> None:
+        """The process is still there after its kill: its GPUs are not to be used."""
+        del self._stuck[run_id]
+        for lease in self.state.runs[run_id].leases:
+            self.state.put_gpu(replace(self.state.gpus[lease.gpu_id], health=GpuHealth.QUARANTINED))
 
     def release_unstarted(self, run_id: str) -> bool:
         """Take a run back that has no process yet. Returns whether there was one."""

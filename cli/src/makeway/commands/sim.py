@@ -19,6 +19,7 @@ from makeway_simulator.tune import Search, Trial, Tuning
 from makeway_simulator.workload import Mix, make
 
 from makeway.commands import replay as replaying
+from makeway.commands import scenario as scenarios
 from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
@@ -37,6 +38,7 @@ def sim() -> None:
 
 
 app.command("replay")(replaying.replay)
+app.command("scenario")(scenarios.scenario)
 
 
 @app.command()

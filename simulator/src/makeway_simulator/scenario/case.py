@@ -1,0 +1,276 @@
+"""What a scenario file means: one case for each variant, and for each time of a sweep.
+
+A case says everything in full: each node, each job by its own name, each time as a number.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from makeway_simulator.errors import ScenarioError
+from makeway_simulator.scenario import notation
+from makeway_simulator.scenario.document import (
+    ActionEntry,
+    ClusterEntry,
+    Every,
+    Expectation,
+    JobEntry,
+    Live,
+    NodeEntry,
+    Scenario,
+    ScenarioFile,
+    Sweep,
+    TeamEntry,
+)
+
+END_SECONDS: Final = 86_400.0
+"""A case without `until` is watched for so long at most."""
+
+CYCLE_SECONDS: Final = 5.0
+TEAM: Final = "team"
+"""The team of a job that names none."""
+
+LIMIT_SPARE_SECONDS: Final = 2.0
+_LISTED: Final = ("at", "team", "pri", "gpus", "dur", "time_limit", "grace", "placed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseNode:
+    """A node: `vram_mib` is that of a card, `slices` how each of its `gpus` cards is cut (None: it is whole)."""
+
+    name: str
+    gpus: int
+    type_name: str
+    vram_mib: int
+    shared: bool = True
+    slices: Mapping[str, int] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cpus: float = 0.0
+    memory_mib: int = 0
+    start_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseJob:
+    """A job: when it comes, what it asks for in the words of a submit, and the entry that it is made of."""
+
+    name: str
+    at: float
+    spec: Mapping[str, Any]
+    entry: JobEntry
+    dur: float | None = None
+    placed: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaseAction:
+    """What happens at a time."""
+
+    at: float
+    entry: ActionEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One scenario to play. `policy` is what is different from the runner's, as a document."""
+
+    name: str
+    nodes: tuple[CaseNode, ...]
+    teams: Mapping[str, TeamEntry]
+    groups: Mapping[str, Any]
+    jobs: tuple[CaseJob, ...]
+    actions: tuple[CaseAction, ...]
+    expect: tuple[Expectation, ...]
+    policy: Mapping[str, Any]
+    until: float
+    live: Live | None = None
+
+
+_TYPE: Final = "gpu-x"
+_VRAM_MIB: Final = 81_920
+
+
+def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
+    """All cases of a file: as it stands, then its variants. Raises ScenarioError."""
+    title = file.id or "scenario"
+    found = list(_swept(title, file))
+    for variant in file.variants:
+        given = {name: getattr(variant, name) for name in variant.model_fields_set & set(Scenario.model_fields)}
+        changed = file.model_copy(update=given)
+        changed = changed.model_copy(update={"jobs": tuple(_changed(changed.jobs or (), variant.change))})
+        found.extend(_swept(f"{title}, {variant.name}", changed))
+    return tuple(found)
+
+
+def _changed(jobs: tuple[JobEntry, ...], change: Mapping[str, Mapping[str, Any]]) -> Iterator[JobEntry]:
+    known = {name for job in jobs for name in (job.id, *notation.names(job.id))}
+    for target in change:
+        if target != "all" and not {target, *notation.names(target)} <= known:
+            raise ScenarioError(f"change.{target}", "there is no such job")
+    for job in jobs:
+        values = {
+            name: value
+            for target, given in change.items()
+            if target in ("all", job.id) or job.id in notation.names(target)
+            for name, value in given.items()
+        }
+        try:
+            given = job.model_dump(exclude_unset=True, by_alias=True)
+            yield JobEntry.model_validate({**given, **values}) if values else job
+        except ValidationError as error:
+            detail = error.errors()[0]
+            raise ScenarioError(f"change.{job.id}.{'.'.join(map(str, detail['loc']))}", detail["msg"]) from error
+
+
+def _swept(name: str, scenario: Scenario) -> Iterator[Case]:
+    actions = scenario.actions or ()
+    sweeps = [action.at for action in actions if isinstance(action.at, Sweep)]
+    if not sweeps:
+        yield _case(name, scenario, actions)
+    elif len(sweeps) > 1:
+        raise ScenarioError("actions", "only one action may have a sweep for its time")
+    else:
+        for at in _times(sweeps[0]):
+            fixed = tuple(
+                action.model_copy(update={"at": at}) if isinstance(action.at, Sweep) else action for action in actions
+            )
+            yield _case(f"{name}, at {at:g}", scenario, fixed)
+
+
+def _times(sweep: Sweep) -> Iterator[float]:
+    for step in count():
+        at = sweep.start + step * sweep.step
+        if at > sweep.to + 1e-9:
+            return
+        yield round(at, 9)
+
+
+def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Case:
+    if scenario.cluster is None:
+        raise ScenarioError("cluster", "is missing")
+    jobs = tuple(job for number, entry in enumerate(scenario.jobs or ()) for job in _jobs(entry, f"jobs[{number}]"))
+    doubled = {job.name for job in jobs if sum(other.name == job.name for other in jobs) > 1}
+    if doubled:
+        raise ScenarioError("jobs", f"given twice: {', '.join(sorted(doubled))}")
+    policy = {} if scenario.policy is None else scenario.policy.document()
+    if any(team.weight is not None for team in (scenario.teams or {}).values()):
+        policy = {"order": "fair", **policy}
+    return Case(
+        name=name,
+        nodes=tuple(nodes_of(scenario.cluster)),
+        teams=scenario.teams or {},
+        groups=scenario.groups or {},
+        jobs=jobs,
+        actions=tuple(CaseAction(at=float(_fixed(each.at)), entry=each) for each in actions),
+        expect=scenario.expect or (),
+        policy=policy,
+        until=scenario.until or END_SECONDS,
+        live=scenario.live,
+    )
+
+
+def _fixed(at: float | Sweep) -> float:
+    return at.start if isinstance(at, Sweep) else at
+
+
+def nodes_of(cluster: ClusterEntry) -> Iterator[CaseNode]:
+    """The nodes in full."""
+    common = cluster.model_dump(exclude_unset=True, exclude={"nodes", "gpus_each"})
+    for node in cluster.nodes:
+        given = {"name": node} if isinstance(node, str) else node.model_dump(exclude_unset=True)
+        yield _node({"gpus": cluster.gpus_each, **common, **given})
+
+
+def node_of(entry: NodeEntry) -> CaseNode:
+    """A node that joins."""
+    return _node({"gpus": 1, **entry.model_dump(exclude_unset=True)})
+
+
+def _node(given: Mapping[str, Any]) -> CaseNode:
+    vram = given.get("vram_mib") or (round(given["vram"] * 1024) if given.get("vram") else None)
+    return CaseNode(
+        name=given["name"],
+        gpus=given["gpus"],
+        type_name=given.get("type") or _TYPE,
+        vram_mib=vram or _VRAM_MIB,
+        shared=notation.is_on(given.get("sharing") or "on"),
+        slices=given.get("slices"),
+        labels=given.get("labels", {}),
+        cpus=given.get("cpus") or 0.0,
+        memory_mib=round((given.get("memory") or 0.0) * 1024),
+        start_seconds=given.get("start_delay") or 0.0,
+    )
+
+
+def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
+    try:
+        found = notation.names(entry.id)
+    except ValueError as error:
+        raise ScenarioError(f"{where}.id", str(error)) from error
+    for place, name in enumerate(found):
+        one = {field_name: _of_place(entry, field_name, place, len(found), where) for field_name in _LISTED}
+        dur = one["dur"]
+        if isinstance(dur, bool) or not (dur is None or isinstance(dur, int | float)):
+            raise ScenarioError(f"{where}.dur", "is a number of seconds")
+        yield CaseJob(
+            name=name,
+            at=float(one["at"]),
+            spec=_spec(entry, one),
+            entry=entry,
+            dur=dur,
+            placed=one["placed"],
+        )
+
+
+def _of_place(entry: JobEntry, name: str, place: int, size: int, where: str) -> Any:
+    given = getattr(entry, name)
+    if isinstance(given, Every):
+        return given.start + place * given.every
+    if not isinstance(given, list | tuple):
+        return given
+    if len(given) != size:
+        raise ScenarioError(f"{where}.{name}", f"{len(given)} values for {size} names")
+    return given[place]
+
+
+def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
+    """The job in the words of a submit; only what is said."""
+    gang = notation.gang(entry.members)
+    members, gpus = gang if gang is not None else (entry.members, one["gpus"])
+    limit = one["time_limit"]
+    if limit is None and one["dur"] is not None:
+        limit = one["dur"] + LIMIT_SPARE_SECONDS
+    needs = {"nodes": entry.needs, "exclude_nodes": entry.exclude, "labels": entry.labels}
+    constraints = {name: _listed(value) for name, value in needs.items() if value}
+    preemption = {"grace": one["grace"], "mode": entry.mode, "exempt_after": entry.exempt_after}
+    given = {
+        "team": one["team"],
+        "class": entry.class_,
+        "priority": one["pri"],
+        "gpus": gpus,
+        "members": members,
+        "distinct_nodes": entry.distinct_nodes or None,
+        "min_vram_mib": notation.mib(entry.vram),
+        "vram_mib": entry.vram_mib,
+        "shares": entry.shares,
+        "mig": entry.slice,
+        "gpu_type": entry.type,
+        "cpus": entry.cpus,
+        "memory": notation.mib(entry.memory),
+        "constraints": constraints or None,
+        "time_limit": limit,
+        "preemptible": None if entry.preemptible else False,
+        "preemption": {name: value for name, value in preemption.items() if value is not None} or None,
+        "deadline": entry.deadline,
+        "max_wait": entry.max_wait,
+        "begin_at": entry.begin_at,
+        "group": entry.group,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _listed(value: Any) -> Any:
+    return list(notation.names(value)) if isinstance(value, str | tuple) else value

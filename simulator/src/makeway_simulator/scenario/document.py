@@ -1,0 +1,257 @@
+"""A scenario as its file says it. Every unknown field is refused by name.
+
+Fields of a job that a submit would refuse (a negative number of GPUs) are taken as they are: it is the scenario's
+point that they are refused. Times are seconds since the scenario starts.
+"""
+
+from typing import Annotated, Any, Literal
+
+from makeway_schemas.durations import Seconds
+from makeway_schemas.job_spec import SpecModel
+from makeway_schemas.policy_file import PolicyFile
+from pydantic import Field, StringConstraints
+
+JobNames = str | tuple[str, ...]
+"""Names of jobs: one, several with commas or as a list, a range such as job-1..job-4."""
+
+Number = int | float
+Switch = bool | Literal["yes", "no", "on", "off"]
+Word = Annotated[str, StringConstraints(min_length=1)]
+Time = Annotated[Seconds, Field(ge=0)]
+
+
+class Card(SpecModel):
+    """What cards are like; of a node, or of all nodes that do not say it themselves."""
+
+    type: str | None = Field(default=None, description="The cards' type.")
+    vram: float | None = Field(default=None, gt=0, description="Memory of a card in GiB.")
+    vram_mib: int | None = Field(default=None, gt=0, description="Memory of a card in MiB.")
+    sharing: Switch | None = Field(default=None, description="Whether jobs may share a card; they may.")
+    slices: dict[str, int] | None = Field(default=None, description="How each card is cut: MIG profile and number.")
+    cpus: float | None = Field(default=None, ge=0, description="CPUs of a node; without them they are not counted.")
+    memory: float | None = Field(default=None, ge=0, description="Memory of a node in GiB.")
+    start_delay: Time | None = Field(default=None, description="A start takes so long.")
+
+
+class NodeEntry(Card):
+    """One node."""
+
+    name: Word = Field(description="The node's name.")
+    gpus: int | None = Field(default=None, ge=0, description="How many cards it has.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Its labels.")
+
+
+class ClusterEntry(Card):
+    """The nodes."""
+
+    nodes: tuple[str | NodeEntry, ...] = Field(min_length=1, description="Names, or nodes in full.")
+    gpus_each: int = Field(default=1, ge=0, description="Cards of a node that does not say it itself.")
+
+
+class TeamEntry(SpecModel):
+    """A team's rights."""
+
+    quota: float = Field(default=0.0, ge=0, description="GPUs that are guaranteed.")
+    borrow: Switch = Field(default=True, description="no: the quota is the limit too.")
+    limit: float | None = Field(default=None, ge=0, description="GPUs that it may use at most.")
+    weight: float | None = Field(default=None, ge=0, description="Its share; where any team has one, order is fair.")
+    user_limit: float | None = Field(default=None, ge=0, description="GPUs that each of its users may use.")
+    class_limits: dict[str, float] = Field(default_factory=dict, description="GPUs that it may use per class.")
+
+
+class GroupEntry(SpecModel):
+    """A disruption group."""
+
+    max_down: int | None = Field(default=None, ge=0, description="So many of its jobs may be down.")
+    min_available: int | None = Field(default=None, ge=0, description="So many of its jobs stay up.")
+    hard: bool = Field(default=True, description="false: it only ranks victims.")
+
+
+class Behaviour(SpecModel):
+    """How a job's process behaves."""
+
+    leaves_after: Time | Literal["never"] | None = Field(
+        default=None,
+        description="After a notice; never: it has to be killed. Else it leaves with the end of its grace.",
+    )
+    declares_done: bool = Field(default=False, description="When it leaves after a notice, it says that it is done.")
+    exit_code: int = Field(default=0, ge=0, le=255, description="Of its own end; not 0: it fails.")
+    unkillable: bool = Field(default=False, description="Its process stays on the card whatever is done to it.")
+
+
+class Every(SpecModel):
+    """Times for the jobs of a range, one after the other."""
+
+    start: Time = Field(default=0.0, alias="from", description="Of the first.")
+    every: Annotated[Seconds, Field(gt=0)] = Field(description="From one to the next.")
+
+
+class RetriesEntry(SpecModel):
+    """What becomes of a job that failed."""
+
+    max: int = Field(default=0, ge=0, description="So many times it is tried again.")
+    backoff: Time = Field(default=10.0, description="The first wait; it doubles.")
+    exit_codes: tuple[int, ...] = Field(default=(), description="Only after these; none: after any.")
+
+
+class JobEntry(SpecModel):
+    """One job, or one for each name of a range. A list of values gives one to each name."""
+
+    id: Word = Field(description="Its name, or a range of names such as job-1..job-4.")
+    at: Time | tuple[Time, ...] | Every = Field(default=0.0, description="When it is submitted.")
+    team: str | tuple[str, ...] | None = Field(default=None, description="Its team.")
+    user: str = Field(default="", description="Its user.")
+    class_: str | None = Field(default=None, alias="class", description="Its class.")
+    pri: Any = Field(default=None, description="Its own priority.")
+    gpus: Any = Field(default=None, description="GPUs; of a gang, those of each member.")
+    members: Any = Field(default=None, description="A gang: 4 x 1 is four members with one GPU each.")
+    distinct_nodes: bool = Field(default=False, description="Whether each member needs a node of its own.")
+    one_node: bool | None = Field(default=None, description="true: as every job without members.")
+    vram: Any = Field(default=None, description="Whole cards with at least so many GiB.")
+    vram_mib: Any = Field(default=None, description="A share of so many MiB of a card.")
+    shares: Any = Field(default=None, description="So many slots of a card.")
+    whole: bool | None = Field(default=None, description="true: a whole card, as without it.")
+    slice: str | None = Field(default=None, description="A MIG profile.")
+    type: str | None = Field(default=None, description="The cards' type.")
+    cpus: float | None = Field(default=None, description="CPUs.")
+    memory: float | None = Field(default=None, description="Memory in GiB.")
+    needs: JobNames | None = Field(default=None, description="The nodes that it may run on.")
+    exclude: JobNames | None = Field(default=None, description="The nodes that it may not run on.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels that its node must have.")
+    dur: Any = Field(default=None, description="How long it runs by itself, over all its runs.")
+    time_limit: Any = Field(default=None, description="Default: dur and 2 s more.")
+    grace: Any = Field(default=None, description="Its grace.")
+    preemptible: bool = Field(default=True, description="Whether others may evict it.")
+    mode: Literal["OFF", "CANCEL", "REQUEUE", "CHECKPOINT"] | None = Field(default=None, description="Its mode.")
+    deadline: Any = Field(default=None, description="It has to have started by then.")
+    on_deadline: Literal["cancel", "degrade", "promote"] | None = Field(default=None, description="What follows else.")
+    max_wait: Any = Field(default=None, description="It has to have started after so long.")
+    on_max_wait: Literal["cancel", "degrade", "promote"] | None = Field(default=None, description="What follows else.")
+    begin_at: Any = Field(default=None, description="It does not start before.")
+    exempt_after: Any = Field(default=None, description="After so long a run is no victim any more.")
+    group: str | None = Field(default=None, description="Its disruption group.")
+    retries: int | RetriesEntry = Field(default=0, description="What becomes of it when it fails.")
+    behaviour: Behaviour = Field(default_factory=Behaviour, description="How its process behaves.")
+    placed: dict[str, int] | tuple[dict[str, int], ...] | None = Field(
+        default=None, description="It runs already when it comes: members (of a job without: GPUs) on each node."
+    )
+
+
+class Sweep(SpecModel):
+    """The scenario is played once for each of these times."""
+
+    start: Time = Field(alias="from", description="The first time.")
+    to: Time = Field(description="The last time.")
+    step: Annotated[Seconds, Field(gt=0)] = Field(description="From one to the next.")
+
+
+class Layout(SpecModel):
+    """How all cards of a node are cut from now on."""
+
+    node: Word = Field(description="The node.")
+    slices: dict[str, int] = Field(description="MIG profiles and how many of each a card has; none: whole cards.")
+
+
+class ActionEntry(SpecModel):
+    """Something that happens at a time: the time, and what it is (one of the others)."""
+
+    at: Time | Sweep = Field(description="When; a sweep plays the scenario once for each time.")
+    cancel: JobNames | None = Field(default=None, description="Somebody cancels jobs.")
+    set_priority: dict[str, int | None] | None = Field(default=None, description="An admin's priorities; null: none.")
+    refused: bool = Field(default=False, description="The action has to be refused.")
+    kill: Literal["scheduler"] | None = Field(default=None, description="The scheduler is gone, from now on.")
+    signal: Literal["hard"] | None = Field(default=None, description="How it is killed.")
+    start: Literal["scheduler"] | None = Field(default=None, description="A new scheduler is there.")
+    delete_finished_records: Literal["all"] | None = Field(default=None, description="Records of ended jobs go.")
+    add_node: NodeEntry | None = Field(default=None, description="A node joins.")
+    cordon: JobNames | None = Field(default=None, description="Nothing new on these nodes.")
+    uncordon: JobNames | None = Field(default=None, description="They may be used again.")
+    cut_network: JobNames | None = Field(default=None, description="These nodes are not heard.")
+    restore_network: JobNames | None = Field(default=None, description="They are heard again.")
+    declare_dead: JobNames | None = Field(default=None, description="These nodes, and what ran there, are lost.")
+    quarantine: JobNames | None = Field(default=None, description="GPUs that are not to be used: node-a/0.")
+    release: JobNames | None = Field(default=None, description="GPUs that are well again.")
+    report_layout: Layout | None = Field(default=None, description="A node reports other MIG instances.")
+    set_team: dict[str, TeamEntry] | None = Field(default=None, description="Teams get these rights.")
+    set_policy: PolicyFile | None = Field(default=None, description="The policy changes in this.")
+
+
+Count = Annotated[int, Field(ge=0)]
+Moments = Time | Literal["never"] | tuple[Time, ...]
+
+
+class Expectation(SpecModel):
+    """What has to be so. Checks of a moment look at `at` (to `at` + `within`), at all of `during`, else at the end."""
+
+    at: Time | None = Field(default=None, description="When; checks of the whole look at what was until then.")
+    within: Time | Literal["cycle"] | None = Field(
+        default=None, description="So much later is in time too; of times: so far off. cycle is 5 s."
+    )
+    during: tuple[Time, Time] | None = Field(default=None, description="All the time from the first to the second.")
+    of: JobNames | None = Field(default=None, description="running, count, evictions, max_running: of these jobs only.")
+    only: Literal["virtual", "live"] | None = Field(default=None, description="Asked only there.")
+    state: dict[str, str | tuple[str, ...]] | None = Field(default=None, description="Jobs and their states.")
+    running: tuple[str, ...] | None = Field(default=None, description="These jobs run, and no other.")
+    not_running: JobNames | None = Field(default=None, description="These jobs do not run.")
+    count: dict[str, Count] | None = Field(default=None, description="States and how many jobs are in them.")
+    granted_mib: Count | dict[str, Count] | None = Field(default=None, description="MiB leased, in all or per node.")
+    usage: dict[str, Number] | None = Field(default=None, description="Teams and the GPUs that they use.")
+    capacity: dict[str, Count] | None = Field(default=None, description="GPUs that count, by MIG profile, and whole.")
+    reason: dict[str, str | tuple[str, ...]] | None = Field(
+        default=None, description="Jobs and words that the reason of their wait contains; a|b is either."
+    )
+    priority: dict[str, int] | None = Field(default=None, description="Jobs and the priority that is shown.")
+    node: dict[str, JobNames] | None = Field(default=None, description="Jobs and the nodes that they run on.")
+    evictions: Count | dict[str, Count] | None = Field(default=None, description="How many, in all or of each job.")
+    evicted: JobNames | None = Field(default=None, description="These jobs were evicted, and no other.")
+    starts: dict[str, Count] | None = Field(default=None, description="How many times jobs started.")
+    started_at: dict[str, Moments] | None = Field(default=None, description="The first start, or all starts.")
+    noticed_at: dict[str, Moments] | None = Field(default=None, description="The first stop notice, or all of them.")
+    killed_at: dict[str, Moments] | None = Field(default=None, description="When it was killed, its grace being over.")
+    left_at: dict[str, Moments] | None = Field(default=None, description="The first end of a run, or all of them.")
+    ended_at: dict[str, Moments] | None = Field(default=None, description="When the job came to its end.")
+    used: dict[str, Time] | None = Field(default=None, description="Seconds that its runs have lasted, in all.")
+    order: JobNames | None = Field(default=None, description="They start in this order; who never starts is last.")
+    first_start: Word | None = Field(default=None, description="No other job starts before it, from `after` on.")
+    after: Time = Field(default=0.0, description="From when on first_start counts; later than this.")
+    not_before: dict[str, JobNames] | None = Field(default=None, description="Jobs, and those that start before them.")
+    after_end_of: dict[str, JobNames] | None = Field(default=None, description="Jobs, and those that end before.")
+    took_over: dict[str, JobNames] | None = Field(default=None, description="A job runs on the GPUs that others left.")
+    max_running: Count | None = Field(default=None, description="Never do more jobs run at once.")
+
+
+class Live(SpecModel):
+    """How the scenario is played on a live cluster."""
+
+    scale: Annotated[float, Field(gt=0, le=1)] = Field(default=0.1, description="All times are multiplied by it.")
+
+
+class Scenario(SpecModel):
+    """What a file and a variant of it have in common."""
+
+    policy: PolicyFile | None = Field(default=None, description="What is different from the runner's policy.")
+    cluster: ClusterEntry | None = Field(default=None, description="The nodes.")
+    teams: dict[str, TeamEntry] | None = Field(default=None, description="The teams' rights.")
+    groups: dict[str, GroupEntry] | None = Field(default=None, alias="budgets", description="Disruption groups.")
+    jobs: tuple[JobEntry, ...] | None = Field(default=None, description="The jobs, in the order of their admission.")
+    actions: tuple[ActionEntry, ...] | None = Field(default=None, description="What happens else.")
+    until: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="So long it is watched.")
+    expect: tuple[Expectation, ...] | None = Field(default=None, description="What has to be so.")
+    live: Live | None = Field(default=None, description="That it can be played on a live cluster.")
+
+
+class Variant(Scenario):
+    """The scenario once more, with what is different. A field that is given takes the place of the whole field."""
+
+    name: Word = Field(description="What it is called.")
+    change: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Jobs (or all) and fields of theirs that are different."
+    )
+
+
+class ScenarioFile(Scenario):
+    """A whole file."""
+
+    id: str = Field(default="", description="What it is called.")
+    title: str = Field(default="", description="What it is about, in a sentence.")
+    variants: tuple[Variant, ...] = Field(default=(), description="The same once more, with something different.")
