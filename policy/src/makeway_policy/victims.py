@@ -275,7 +275,7 @@ def _spare(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate
         if _place(question, nodes, fewer, patience) is not None:
             needed = fewer
     fits = _place(question, nodes, needed, patience)
-    if fits is None or not _respects_guarantees(question, needed):
+    if fits is None or not _respects_guarantees(question, needed) or not _may_have(question, fits, needed):
         return None
     return _plan(question, fits, needed)
 
@@ -350,6 +350,18 @@ def _respects_guarantees(question: Question, taken: Sequence[Candidate]) -> bool
         if each.run.run_id not in quota.borrowed_runs(state, team, gone - {each.run.run_id}):
             return False
     return True
+
+
+def _may_have(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> bool:
+    """Quota and, for a reclaim, the guarantee by what the placement takes: of a share that is known only now."""
+    state, job = question.state, question.preemptor.job
+    if placement.kind_of(job.shape) is LeaseKind.WHOLE:
+        return True
+    units = quota.units_of_members(state, [each.member for each in fits])
+    gone = [each.run.run_id for each in taken]
+    if quota.refusal_of(state, question.policy, job, units, gone) is not None:
+        return False
+    return quota.within_guarantee(state, job, units, gone) or all(each.rule != "reclaim" for each in taken)
 
 
 def _plan(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> Plan:

@@ -222,4 +222,18 @@ def test_weights_that_are_set_while_jobs_wait_order_them_anew(pool: Pool) -> Non
         pool.submit(name, team=name[0], at=1 + number, dur=100)
     pool.at(5, lambda: pool.add_team("a", weight=0))
     pool.run_until(400)
-    assert [name for _, name in pool.starts] == ["first", "a-1", "b-1", "a-2"]
+    assert [name for _, name in pool.starts] == ["first", "b-1", "a-1", "a-2"]
+
+
+def test_a_share_that_would_exceed_the_guarantee_reclaims_nothing(pool: Pool) -> None:
+    """Else the next one takes its hold back by priority, and so on for ever."""
+    pool.add_node("node-a", 2)
+    pool.add_team("a", guarantee=1)
+    pool.submit("a-1", team="a", pri=500)
+    pool.submit("b-1", team="b", pri=1000, grace=20)
+    pool.submit("b-2", team="b", pri=2000, at=5)
+    pool.submit("a-2", team="a", shares=16, pri=300, at=10)
+    pool.run_until(60)
+    assert pool.running() == {"a-1", "b-2"}
+    assert pool.evictions == {"b-1": 1}
+    assert not pool.starts_of("a-2")
