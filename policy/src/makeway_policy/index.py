@@ -13,7 +13,7 @@ from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Drain, Job, Reason, Refusal, Run, RunState, Shape
+from makeway_policy.model import Drain, Job, Reason, Refusal, Run, RunState, Shape, StopCause
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
@@ -66,6 +66,7 @@ class Index:
         self.labels = NodeLabels(state)
         self._improved: dict[str, None] = {}
         self._reclaimers_moved = False
+        self.dispossessed: dict[str, None] = {}
         self._limited: dict[tuple[object, ...], Bucket] = {}
         self._waves: dict[Shape, Wave] = {}
         self._used: dict[str, tuple[int, int]] = {}
@@ -148,6 +149,14 @@ class Index:
             waiting = self.state.jobs[bucket.head]
             if quota.within_guarantee(self.state, waiting, quota.needed_units(waiting, None, self.state)):
                 yield waiting
+
+    def dispossessed_before(self, job: Job, now: float) -> Iterator[Job]:
+        """Jobs before this one in the queue whose hold was taken: each is decided again once its node has let go."""
+        key = self.order_of_job(job, now) if self.dispossessed else ()
+        for job_id in self.dispossessed:
+            other = self.state.jobs[job_id]
+            if self.order_of_job(other, now) < key:
+                yield other
 
     def take_fresh(self) -> tuple[str, ...]:
         """The jobs that have not been told a reason yet, in order of arrival."""
@@ -350,6 +359,9 @@ class Index:
         job = self.state.jobs.get(job_id)
         run = self.state.run_of(job_id)
         held = self.holds.pop(job_id, None)
+        if job_id in self.dispossessed:
+            del self.dispossessed[job_id]
+            self._reclaimers_moved = True
         if held is not None:
             self._movers[self._shape_of.pop(job_id)].pop(job_id, None)
             self.set_timer("hold", held, None)
@@ -372,6 +384,8 @@ class Index:
             if run.after:
                 movers[job.job_id] = None
             self.unsettled.add(run.run_id)
+        if run.started_at is None and run.stop_cause is StopCause.HOLD_LOST:
+            self.dispossessed[job.job_id] = None
 
     def _refresh_waiting(self, job: Job, now: float) -> None:
         moments = [priority.next_step_at(job, self.policy, now)]

@@ -111,6 +111,9 @@ def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Rese
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
     yield from index.reservers.against(job, index.order_of_job(job, now))
+    for other in index.dispossessed_before(job, now):
+        if reservation.competes(other.shape, job.shape, index.policy):
+            yield index.reservers.of(other)
     units = quota.needed_units(job, None, index.state)
     if quota.within_guarantee(index.state, job, max(1, units)):
         return

@@ -204,3 +204,19 @@ def test_explaining_gives_the_words_of_a_node_that_takes_no_runs(pool: Pool) -> 
     assert told is not None
     assert told.gpus == {"node takes no runs: less than 5 % of its disk is free": 2}
     assert not pool.starts
+
+
+def test_whoever_loses_a_hold_is_decided_again_before_those_behind_it(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    for number, grace in enumerate([5, 20, 40, 60], start=1):
+        pool.submit(f"low-{number}", pri=1, grace=grace)
+    pool.submit("job-hi", gpus=4, pri=100, dur=120, at=100)
+    pool.submit("above", pri=200, dur=600, time_limit_seconds=602, at=110)
+    for number in range(1, 4):
+        pool.submit(f"mid-{number}", pri=50, dur=600, time_limit_seconds=602, preemptible=False, at=110)
+    pool.submit("short", pri=50, dur=50, time_limit_seconds=52, at=110)
+    pool.run_until(2000)
+    assert pool.starts_of("above") == [110]
+    assert pool.starts_of("short") == [120]
+    assert pool.starts_of("job-hi") == [710]
+    assert min(pool.starts_of("mid-1")) == 830
