@@ -101,3 +101,62 @@ def test_tune_writes_a_policy_file_that_loads(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert json.loads(result.stdout)["tried"] == 3
     assert load_policy(str(path)).policy.delta == yaml.safe_load(path.read_text())["delta"] == 4
+
+
+SCENARIO = """
+cluster: {nodes: [node-a]}
+jobs:
+  - {id: low, pri: 1, dur: 100}
+  - {id: high, pri: 9, dur: 10, at: 10}
+expect:
+  - {evicted: low}
+  - {started_at: {high: 15}, within: 0}
+"""
+
+
+def test_a_scenario_goes_as_its_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "story.yaml"
+    path.write_text(SCENARIO)
+    result = called("sim", "scenario", path, "--output", "json")
+    assert result.exit_code == 0
+    (found,) = json.loads(result.stdout)["scenarios"]
+    assert found["name"] == "story"
+    assert [each["good"] for each in found["expectations"]] == [True, True, True]
+    starts = [(each["at"], each["job"]) for each in found["timeline"] if each["what"].startswith("starts")]
+    assert starts == [(0, "low"), (15, "high"), (25, "low")]
+    assert "low" in called("sim", "scenario", path).stdout
+
+
+def test_a_scenario_that_goes_otherwise_is_exit_code_1(tmp_path: Path) -> None:
+    path = tmp_path / "story.yaml"
+    path.write_text(SCENARIO.replace("evicted: low", "evictions: 0"))
+    result = called("sim", "scenario", "--quiet", path)
+    assert result.exit_code == 1
+    assert "1 evictions: low" in result.stdout
+
+
+def test_a_scenario_under_another_policy(tmp_path: Path) -> None:
+    path = tmp_path / "story.yaml"
+    path.write_text("cluster: {nodes: [node-a]}\njobs: [{id: a, dur: 9}, {id: b, dur: 9}]\nexpect: [{evictions: 0}]\n")
+    assert called("sim", "scenario", "--policy", "fifo", path).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "told"),
+    [
+        ("dur: 100", "duration: 100", "4:23", "jobs[0].duration: unknown field; did you mean"),
+        ("within: 0", "wihtin: 0", "8:31", "wihtin: unknown field; did you mean within?"),
+        ("evicted: low", "evicted: lwo", "7:6", "there is no job lwo"),
+        ("dur: 100", "dur: [1, 2]", "4:23", "2 values for 1 names"),
+        ("id: high", "id: low", "3:1", "given twice: low"),
+    ],
+)
+def test_what_a_scenario_cannot_mean_is_refused_by_name_and_place(
+    tmp_path: Path, old: str, new: str, place: str, told: str
+) -> None:
+    path = tmp_path / "story.yaml"
+    path.write_text(SCENARIO.replace(old, new, 1))
+    result = called("sim", "scenario", path)
+    assert result.exit_code == ExitCode.REFUSED
+    assert f"story.yaml:{place}" in result.stderr
+    assert told in result.stderr

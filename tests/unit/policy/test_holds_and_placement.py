@@ -220,3 +220,26 @@ def test_whoever_loses_a_hold_is_decided_again_before_those_behind_it(pool: Pool
     assert pool.starts_of("short") == [120]
     assert pool.starts_of("job-hi") == [710]
     assert min(pool.starts_of("mid-1")) == 830
+
+
+def test_a_preemptor_waits_for_its_own_victim_alone(pool: Pool) -> None:
+    pool.add_node("node-a", 2, cpus=8.0, memory_mib=1000)
+    pool.submit("low-1", pri=1, grace=60)
+    pool.submit("low-2", pri=2, grace=5)
+    pool.submit("hi-1", pri=100, dur=10, at=100)
+    pool.submit("hi-2", pri=100, dur=10, at=101)
+    pool.run_until(2000)
+    assert pool.starts_of("hi-2") == [106]
+    assert pool.starts_of("hi-1") == [116]
+
+
+def test_a_hold_is_taken_over_while_its_gpus_still_drain(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("low-1", pri=1, grace=20)
+    pool.submit("low-2", pri=1, grace=40)
+    pool.submit("job-hi", gpus=2, pri=100, dur=120, at=100)
+    pool.submit("above", pri=200, dur=10, at=101)
+    pool.run_until(2000)
+    assert pool.starts_of("above") == [120]
+    assert pool.starts_of("job-hi") == [140]
+    assert pool.evictions == {"low-1": 1, "low-2": 1}

@@ -1,0 +1,145 @@
+"""What a scenario file means, and what is refused."""
+
+from typing import Any
+
+import pytest
+from makeway.commands.scenario import scenario_policy
+from makeway_simulator.errors import ScenarioError
+from makeway_simulator.scenario import notation
+from makeway_simulator.scenario.case import Case, cases_of
+from makeway_simulator.scenario.document import ScenarioFile
+from makeway_simulator.scenario.history import History
+from makeway_simulator.scenario.runner import play_all
+from makeway_simulator.scenario.virtual import VirtualDriver
+
+
+def cases(**given: Any) -> tuple[Case, ...]:
+    return cases_of(ScenarioFile.model_validate({"cluster": {"nodes": ["node-a"]}, **given}))
+
+
+def history(**given: Any) -> History:
+    file = ScenarioFile.model_validate({"cluster": {"nodes": ["node-a"]}, **given})
+    return next(iter(play_all(file, VirtualDriver(scenario_policy().document)))).history
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("job-1", ("job-1",)),
+        ("job-1..job-3", ("job-1", "job-2", "job-3")),
+        ("job-08..job-10", ("job-08", "job-09", "job-10")),
+        ("a, b-1..b-2", ("a", "b-1", "b-2")),
+        (("a", "b"), ("a", "b")),
+    ],
+)
+def test_names_and_ranges(text: str | tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert notation.names(text) == names
+
+
+def test_a_range_that_counts_down_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="counts up"):
+        cases(jobs=[{"id": "job-3..job-1"}])
+
+
+def test_each_name_of_a_range_gets_its_own_value() -> None:
+    (case,) = cases(jobs=[{"id": "job-1..job-3", "dur": [1, 2, 3], "at": {"from": 5, "every": 10}, "pri": 7}])
+    assert [(job.name, job.at, job.dur, job.spec["priority"]) for job in case.jobs] == [
+        ("job-1", 5, 1, 7), ("job-2", 15, 2, 7), ("job-3", 25, 3, 7),
+    ]  # fmt: skip
+
+
+def test_a_list_of_another_length_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="2 values for 3 names"):
+        cases(jobs=[{"id": "job-1..job-3", "dur": [1, 2]}])
+
+
+def test_a_job_is_limited_a_little_beyond_its_duration() -> None:
+    (case,) = cases(jobs=[{"id": "a", "dur": 10}, {"id": "b"}, {"id": "c", "dur": 10, "time_limit": 5}])
+    assert [job.spec.get("time_limit") for job in case.jobs] == [12, None, 5]
+
+
+def test_weights_make_the_order_fair() -> None:
+    (case,) = cases(teams={"a": {"weight": 2}})
+    assert case.policy == {"order": "fair"}
+
+
+def test_a_variant_takes_the_place_of_whole_fields_and_changes_single_jobs() -> None:
+    jobs = [{"id": "a", "pri": 1}, {"id": "b-1..b-2", "pri": 2}]
+    variants = [
+        {"name": "others", "jobs": [{"id": "x"}]},
+        {"name": "equal", "change": {"all": {"pri": 5}, "a": {"dur": 9}}},
+    ]
+    plain, others, equal = cases(jobs=jobs, variants=variants)
+    assert [job.name for job in plain.jobs] == ["a", "b-1", "b-2"]
+    assert [job.name for job in others.jobs] == ["x"]
+    assert [job.spec["priority"] for job in equal.jobs] == [5, 5, 5]
+    assert equal.jobs[0].dur == 9
+
+
+def test_a_change_of_an_unknown_job_or_field_is_refused() -> None:
+    for change in ({"x": {"pri": 1}}, {"a": {"prio": 1}}):
+        with pytest.raises(ScenarioError, match="change"):
+            cases(jobs=[{"id": "a"}], variants=[{"name": "v", "change": change}])
+
+
+def test_a_sweep_is_one_case_for_each_time() -> None:
+    found = cases(jobs=[{"id": "a"}], actions=[{"at": {"from": 1, "to": 2, "step": 0.5}, "cancel": "a"}])
+    assert [case.actions[0].at for case in found] == [1, 1.5, 2]
+
+
+def test_a_placement_that_is_given_is_where_the_job_runs() -> None:
+    found = history(
+        cluster={"nodes": ["node-a", "node-b"], "gpus_each": 2},
+        jobs=[
+            {"id": "gang", "members": "3 x 1", "placed": {"node-b": 2, "node-a": 1}},
+            {"id": "single", "placed": {"node-a": 1}},
+        ],
+    )
+    assert {run.job: run.gpus for run in found.runs} == {
+        "gang": ("node-b/0", "node-b/1", "node-a/0"),
+        "single": ("node-a/1",),
+    }
+
+
+def test_an_action_that_should_be_refused_and_is_not_is_a_violation() -> None:
+    actions = [{"at": 1, "set_priority": {"a": 5}, "refused": True}, {"at": 2, "set_priority": {"a": 99999}}]
+    found = history(jobs=[{"id": "a"}], actions=actions)
+    assert len(found.violations) == 2
+
+
+def test_a_node_that_is_declared_dead_loses_its_runs_and_one_that_is_silent_keeps_them() -> None:
+    nodes = {"nodes": ["node-a", "node-b"]}
+    dead = history(cluster=nodes, jobs=[{"id": "a", "dur": 100}], actions=[{"at": 30, "declare_dead": "node-a"}])
+    assert [(run.gpus, run.started_at, run.ended_at) for run in dead.runs_of("a")] == [
+        (("node-a/0",), 0, 30), (("node-b/0",), 30, 100),
+    ]  # fmt: skip
+    silent = history(
+        cluster=nodes, jobs=[{"id": "a", "dur": 100}],
+        actions=[{"at": 30, "cut_network": "node-a"}, {"at": 150, "restore_network": "node-a"}],
+    )  # fmt: skip
+    assert [run.gpus for run in silent.runs_of("a")] == [("node-a/0",)]
+    assert silent.at(40).jobs["a"].state == "UNKNOWN"
+    assert silent.at(150).jobs["a"].state == "SUCCEEDED"
+
+
+def test_a_job_that_fails_is_tried_again_as_often_as_it_says() -> None:
+    job = {"id": "a", "dur": 10, "time_limit": 100, "retries": {"max": 1, "backoff": 5}, "behaviour": {"exit_code": 3}}
+    found = history(jobs=[job])
+    assert [(run.started_at, run.ended_at) for run in found.runs_of("a")] == [(0, 10), (15, 25)]
+    assert found.at(30).jobs["a"].state == "FAILED"
+
+
+def test_other_teams_policies_and_cordons_count_from_when_they_are_set() -> None:
+    found = history(
+        cluster={"nodes": ["node-a"], "gpus_each": 2},
+        teams={"t": {"quota": 1, "borrow": "no"}},
+        jobs=[{"id": "a-1..a-2", "team": "t"}, {"id": "b", "at": 20}],
+        actions=[
+            {"at": 10, "cordon": "node-a"},
+            {"at": 11, "set_team": {"t": {"quota": 2, "borrow": "no"}}},
+            {"at": 30, "uncordon": "node-a"},
+            {"at": 40, "set_policy": {"preemption": False}},
+        ],
+    )
+    assert [run.started_at for run in found.runs_of("a-2")] == [30]
+    assert found.runs_of("b") == ()
