@@ -18,6 +18,10 @@ def field_names(model: type[BaseModel], outer: Sequence[str | int]) -> list[str]
 
 def _inside(annotation: Any, part: str | int) -> Any:
     """The annotation of what stands below `part` in a value of this annotation."""
+    if isinstance(part, int):
+        return next(
+            (get_args(each)[0] for each in _alternatives(annotation) if get_origin(each) in (list, tuple)), None
+        )
     model = _model_in(annotation)
     if model is not None:
         return next((info.annotation for name, info in model.model_fields.items() if part in (name, info.alias)), None)

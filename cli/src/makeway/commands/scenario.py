@@ -8,6 +8,7 @@ import typer
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario.document import ScenarioFile
 from makeway_simulator.scenario.expectations import Verdict
+from makeway_simulator.scenario.forms import TAGS
 from makeway_simulator.scenario.runner import Played, play_all
 from makeway_simulator.scenario.timeline import Entry, timeline
 from makeway_simulator.scenario.virtual import VirtualDriver
@@ -58,7 +59,7 @@ def load_scenario(name: str) -> tuple[Document, ScenarioFile]:
     try:
         return document, ScenarioFile.model_validate(values)
     except ValidationError as error:
-        found = problems_of(error, ScenarioFile)
+        found = problems_of(error, ScenarioFile, TAGS)
         raise SpecInvalid(tuple(placed(message, location, document) for message, location in found)) from error
 
 

@@ -1,7 +1,7 @@
 """What a model refuses about a document, in the words of whoever wrote it: name, line, column, the nearest name."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from makeway_schemas.field_names import field_names
@@ -24,10 +24,18 @@ _BY_TYPE: Final = {
 _LONGEST_SHOWN: Final = 60
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[tuple[str, Location]]:
-    """What is wrong and where in the document, one entry a problem."""
+def problems_of(
+    error: ValidationError, model: type[BaseModel], tags: Collection[str] = ()
+) -> list[tuple[str, Location]]:
+    """What is wrong and where in the document, one entry a problem. `tags` of unions are no part of the place."""
     details = error.errors(include_url=False, include_context=False)
-    return [_problem(model, detail["loc"], detail["type"], detail["msg"], detail["input"]) for detail in details]
+    return [
+        _problem(
+            model, tuple(part for part in detail["loc"] if part not in tags), detail["type"], detail["msg"],
+            detail["input"],
+        )
+        for detail in details
+    ]  # fmt: skip
 
 
 def placed(message: str, location: Location, document: Document, also: Sequence[Location] = ()) -> SpecProblem:

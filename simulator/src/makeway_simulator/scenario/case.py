@@ -149,8 +149,8 @@ def _times(sweep: Sweep) -> Iterator[float]:
 
 
 def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Case:
-    if scenario.cluster is None:
-        raise ScenarioError("cluster", "is missing")
+    if scenario.cluster is None or not scenario.cluster.nodes:
+        raise ScenarioError("cluster", "there is no node")
     jobs = tuple(job for number, entry in enumerate(scenario.jobs or ()) for job in _jobs(entry, f"jobs[{number}]"))
     doubled = {job.name for job in jobs if sum(other.name == job.name for other in jobs) > 1}
     if doubled:
@@ -196,7 +196,7 @@ def _node(given: Mapping[str, Any]) -> CaseNode:
         gpus=given["gpus"],
         type_name=given.get("type") or _TYPE,
         vram_mib=vram or _VRAM_MIB,
-        shared=notation.is_on(given.get("sharing") or "on"),
+        shared=given.get("sharing") is not False,
         slices=given.get("slices"),
         labels=given.get("labels", {}),
         cpus=given.get("cpus") or 0.0,

@@ -6,18 +6,26 @@ point that they are refused. Times are seconds since the scenario starts.
 
 from typing import Annotated, Any, Literal
 
-from makeway_schemas.durations import Seconds
 from makeway_schemas.job_spec import SpecModel
 from makeway_schemas.policy_file import PolicyFile
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-JobNames = str | tuple[str, ...]
-"""Names of jobs: one, several with commas or as a list, a range such as job-1..job-4."""
-
-Number = int | float
-Switch = bool | Literal["yes", "no", "on", "off"]
-Word = Annotated[str, StringConstraints(min_length=1)]
-Time = Annotated[Seconds, Field(ge=0)]
+from makeway_simulator.scenario.forms import (
+    Either,
+    FieldsTag,
+    JobNames,
+    ListTag,
+    Moment,
+    Moments,
+    Number,
+    Period,
+    PlainTag,
+    Switch,
+    Time,
+    Within,
+    Word,
+    Words,
+)
 
 
 class Card(SpecModel):
@@ -44,7 +52,9 @@ class NodeEntry(Card):
 class ClusterEntry(Card):
     """The nodes."""
 
-    nodes: tuple[str | NodeEntry, ...] = Field(min_length=1, description="Names, or nodes in full.")
+    nodes: tuple[Annotated[Annotated[str, PlainTag] | Annotated[NodeEntry, FieldsTag], Either], ...] = Field(
+        description="Names, or nodes in full."
+    )
     gpus_each: int = Field(default=1, ge=0, description="Cards of a node that does not say it itself.")
 
 
@@ -70,7 +80,7 @@ class GroupEntry(SpecModel):
 class Behaviour(SpecModel):
     """How a job's process behaves."""
 
-    leaves_after: Time | Literal["never"] | None = Field(
+    leaves_after: Moment | None = Field(
         default=None,
         description="After a notice; never: it has to be killed. Else it leaves with the end of its grace.",
     )
@@ -83,7 +93,7 @@ class Every(SpecModel):
     """Times for the jobs of a range, one after the other."""
 
     start: Time = Field(default=0.0, alias="from", description="Of the first.")
-    every: Annotated[Seconds, Field(gt=0)] = Field(description="From one to the next.")
+    every: Period = Field(description="From one to the next.")
 
 
 class RetriesEntry(SpecModel):
@@ -98,8 +108,10 @@ class JobEntry(SpecModel):
     """One job, or one for each name of a range. A list of values gives one to each name."""
 
     id: Word = Field(description="Its name, or a range of names such as job-1..job-4.")
-    at: Time | tuple[Time, ...] | Every = Field(default=0.0, description="When it is submitted.")
-    team: str | tuple[str, ...] | None = Field(default=None, description="Its team.")
+    at: Annotated[
+        Annotated[Time, PlainTag] | Annotated[tuple[Time, ...], ListTag] | Annotated[Every, FieldsTag], Either
+    ] = Field(default=0.0, description="When it is submitted.")
+    team: Words | None = Field(default=None, description="Its team.")
     user: str = Field(default="", description="Its user.")
     class_: str | None = Field(default=None, alias="class", description="Its class.")
     pri: Any = Field(default=None, description="Its own priority.")
@@ -130,11 +142,13 @@ class JobEntry(SpecModel):
     begin_at: Any = Field(default=None, description="It does not start before.")
     exempt_after: Any = Field(default=None, description="After so long a run is no victim any more.")
     group: str | None = Field(default=None, description="Its disruption group.")
-    retries: int | RetriesEntry = Field(default=0, description="What becomes of it when it fails.")
-    behaviour: Behaviour = Field(default_factory=Behaviour, description="How its process behaves.")
-    placed: dict[str, int] | tuple[dict[str, int], ...] | None = Field(
-        default=None, description="It runs already when it comes: members (of a job without: GPUs) on each node."
+    retries: Annotated[Annotated[int, PlainTag] | Annotated[RetriesEntry, FieldsTag], Either] = Field(
+        default=0, description="What becomes of it when it fails."
     )
+    behaviour: Behaviour = Field(default_factory=Behaviour, description="How its process behaves.")
+    placed: (
+        Annotated[Annotated[dict[str, int], FieldsTag] | Annotated[tuple[dict[str, int], ...], ListTag], Either] | None
+    ) = Field(default=None, description="It runs already when it comes: members (of a job without: GPUs) on each node.")
 
 
 class Sweep(SpecModel):
@@ -142,7 +156,7 @@ class Sweep(SpecModel):
 
     start: Time = Field(alias="from", description="The first time.")
     to: Time = Field(description="The last time.")
-    step: Annotated[Seconds, Field(gt=0)] = Field(description="From one to the next.")
+    step: Period = Field(description="From one to the next.")
 
 
 class Layout(SpecModel):
@@ -155,7 +169,9 @@ class Layout(SpecModel):
 class ActionEntry(SpecModel):
     """Something that happens at a time: the time, and what it is (one of the others)."""
 
-    at: Time | Sweep = Field(description="When; a sweep plays the scenario once for each time.")
+    at: Annotated[Annotated[Time, PlainTag] | Annotated[Sweep, FieldsTag], Either] = Field(
+        description="When; a sweep plays the scenario once for each time."
+    )
     cancel: JobNames | None = Field(default=None, description="Somebody cancels jobs.")
     set_priority: dict[str, int | None] | None = Field(default=None, description="An admin's priorities; null: none.")
     refused: bool = Field(default=False, description="The action has to be refused.")
@@ -177,32 +193,32 @@ class ActionEntry(SpecModel):
 
 
 Count = Annotated[int, Field(ge=0)]
-Moments = Time | Literal["never"] | tuple[Time, ...]
+Counts = Annotated[Annotated[Count, PlainTag] | Annotated[dict[str, Count], FieldsTag], Either]
 
 
 class Expectation(SpecModel):
     """What has to be so. Checks of a moment look at `at` (to `at` + `within`), at all of `during`, else at the end."""
 
     at: Time | None = Field(default=None, description="When; checks of the whole look at what was until then.")
-    within: Time | Literal["cycle"] | None = Field(
+    within: Within | None = Field(
         default=None, description="So much later is in time too; of times: so far off. cycle is 5 s."
     )
     during: tuple[Time, Time] | None = Field(default=None, description="All the time from the first to the second.")
     of: JobNames | None = Field(default=None, description="running, count, evictions, max_running: of these jobs only.")
     only: Literal["virtual", "live"] | None = Field(default=None, description="Asked only there.")
-    state: dict[str, str | tuple[str, ...]] | None = Field(default=None, description="Jobs and their states.")
+    state: dict[str, Words] | None = Field(default=None, description="Jobs and their states.")
     running: tuple[str, ...] | None = Field(default=None, description="These jobs run, and no other.")
     not_running: JobNames | None = Field(default=None, description="These jobs do not run.")
     count: dict[str, Count] | None = Field(default=None, description="States and how many jobs are in them.")
-    granted_mib: Count | dict[str, Count] | None = Field(default=None, description="MiB leased, in all or per node.")
+    granted_mib: Counts | None = Field(default=None, description="MiB leased, in all or per node.")
     usage: dict[str, Number] | None = Field(default=None, description="Teams and the GPUs that they use.")
     capacity: dict[str, Count] | None = Field(default=None, description="GPUs that count, by MIG profile, and whole.")
-    reason: dict[str, str | tuple[str, ...]] | None = Field(
+    reason: dict[str, Words] | None = Field(
         default=None, description="Jobs and words that the reason of their wait contains; a|b is either."
     )
     priority: dict[str, int] | None = Field(default=None, description="Jobs and the priority that is shown.")
     node: dict[str, JobNames] | None = Field(default=None, description="Jobs and the nodes that they run on.")
-    evictions: Count | dict[str, Count] | None = Field(default=None, description="How many, in all or of each job.")
+    evictions: Counts | None = Field(default=None, description="How many, in all or of each job.")
     evicted: JobNames | None = Field(default=None, description="These jobs were evicted, and no other.")
     starts: dict[str, Count] | None = Field(default=None, description="How many times jobs started.")
     started_at: dict[str, Moments] | None = Field(default=None, description="The first start, or all starts.")
@@ -235,7 +251,7 @@ class Scenario(SpecModel):
     groups: dict[str, GroupEntry] | None = Field(default=None, alias="budgets", description="Disruption groups.")
     jobs: tuple[JobEntry, ...] | None = Field(default=None, description="The jobs, in the order of their admission.")
     actions: tuple[ActionEntry, ...] | None = Field(default=None, description="What happens else.")
-    until: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="So long it is watched.")
+    until: Period | None = Field(default=None, description="So long it is watched.")
     expect: tuple[Expectation, ...] | None = Field(default=None, description="What has to be so.")
     live: Live | None = Field(default=None, description="That it can be played on a live cluster.")
 

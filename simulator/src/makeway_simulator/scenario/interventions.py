@@ -47,7 +47,7 @@ class Stage:
 def team_value(name: str, entry: TeamEntry) -> Team:
     """A team's rights; allowances for everything."""
     limit = entry.limit
-    if limit is None and not notation.is_on(entry.borrow):
+    if limit is None and not entry.borrow:
         limit = entry.quota
     return Team(
         team_id=name, guarantee=entry.quota, limit=limit, weight=1.0 if entry.weight is None else entry.weight,

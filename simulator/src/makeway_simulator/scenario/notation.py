@@ -43,11 +43,6 @@ def gang(given: Any) -> tuple[Any, Any] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def is_on(given: bool | str) -> bool:
-    """Whether a switch is on: true, yes or on."""
-    return given in (True, "yes", "on")
-
-
 def mib(gib: Any) -> Any:
     """MiB of a number of GiB; what is no number stays what it is, for whoever refuses it."""
     if isinstance(gib, bool) or not isinstance(gib, int | float):
