@@ -110,11 +110,17 @@ class Expire:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reclass:
-    """A waiting job is degraded to a lower class, or promoted as if aged, because it is overdue."""
+    """A waiting job is degraded to a lower class, or promoted as if aged, because it is overdue.
+
+    `limit` is the one that has passed, `deadline` or `max_wait`: it acts once. `own_priority` is what the job keeps of
+    its own value.
+    """
 
     job_id: str
     class_name: str
     promoted: bool
+    limit: str
+    own_priority: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

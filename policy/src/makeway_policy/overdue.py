@@ -42,7 +42,12 @@ def act(state: PoolState, policy: Policy, job: Job, now: float) -> list[Choice]:
         without = replace(without, class_name=lower.name, own_priority=_kept_value(job, lower))
     changed = replace(without, promoted=job.promoted or what is Overdue.PROMOTE)
     state.put_job(changed)
-    return [Reclass(job_id=job.job_id, class_name=changed.class_name, promoted=changed.promoted)]
+    return [
+        Reclass(
+            job_id=job.job_id, class_name=changed.class_name, promoted=changed.promoted, limit=limit,
+            own_priority=changed.own_priority,
+        )
+    ]  # fmt: skip
 
 
 def _expire(state: PoolState, job: Job, limit: str, now: float) -> list[Choice]:

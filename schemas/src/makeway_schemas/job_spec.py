@@ -6,75 +6,78 @@ on command, script and environment keep a full plan of a node within one message
 
 import re
 import unicodedata
-from enum import StrEnum
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AwareDatetime, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
 
 from makeway_schemas.durations import Mib, Seconds
 from makeway_schemas.ids import TEAM_PATTERN
+from makeway_schemas.job_parts import (
+    DURATION_MAX_SECONDS,
+    LABELS_MAX_ITEMS,
+    Constraints,
+    Labels,
+    NoticeSignal,
+    OverdueAction,
+    Preemption,
+    PreemptionMode,
+    Retries,
+    SpecModel,
+    TopologyWish,
+    Whole,
+    checked_labels,
+)
+
+__all__ = [
+    "DURATION_MAX_SECONDS",
+    "GPUS_MAX",
+    "JobSpec",
+    "NoticeSignal",
+    "OverdueAction",
+    "PreemptionMode",
+    "Retries",
+    "SpecModel",
+    "TopologyWish",
+]
 
 NAME_MAX_CHARACTERS: Final = 253
 GPUS_MAX: Final = 4096
 VRAM_MAX_MIB: Final = 16 * 1024 * 1024
 PRIORITY_MAX: Final = 10_000
-DURATION_MAX_SECONDS: Final = 366 * 86400.0
+SHARES_MAX: Final = 1024
+CPUS_MAX: Final = 100_000
+MEMORY_MAX_MIB: Final = 1024 * 1024 * 1024
 COMMAND_MAX_ITEMS: Final = 1024
 LAUNCH_MAX_BYTES: Final = 64 * 1024
 ENV_MAX_ITEMS: Final = 256
-LABELS_MAX_ITEMS: Final = 64
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,125}[A-Za-z0-9])?")
 CLASS_NAME_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
 _RESERVED_ENV = ("MAKEWAY_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRACEPARENT", "LD_PRELOAD", "LD_AUDIT")
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
-class PreemptionMode(StrEnum):
-    """What a stopped run means: OFF is never stopped; CANCEL ends the job; the others put it back in the queue."""
-
-    OFF = "OFF"
-    CANCEL = "CANCEL"
-    REQUEUE = "REQUEUE"
-    CHECKPOINT = "CHECKPOINT"
-
-
-class NoticeSignal(StrEnum):
-    """The signals that may carry the stop notice."""
-
-    SIGTERM = "SIGTERM"
-    SIGINT = "SIGINT"
-    SIGUSR1 = "SIGUSR1"
-    SIGUSR2 = "SIGUSR2"
-    SIGHUP = "SIGHUP"
-
-
-class SpecModel(BaseModel):
-    """Frozen; an unknown field is refused; numbers are not made of texts nor whole numbers of fractions."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-
-class Preemption(SpecModel):
-    """How this job is pushed aside; what it leaves out comes from its class."""
-
-    mode: PreemptionMode | None = Field(default=None, description="OFF, CANCEL, REQUEUE or CHECKPOINT.")
-    grace: Annotated[Seconds, Field(ge=0, le=DURATION_MAX_SECONDS)] | None = Field(
-        default=None, description="Time between the stop notice and SIGKILL, within the class's maximum."
-    )
-    signal: NoticeSignal = Field(default=NoticeSignal.SIGTERM, description="The signal that carries the notice.")
-
-
 _Item = Annotated[str, StringConstraints(max_length=LAUNCH_MAX_BYTES)]
-_Whole = Annotated[int, Field(strict=True)]
+_RANGE = re.compile(r"(\d{1,10})\.\.(\d{1,10})")
+
+
+_GPUS_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": GPUS_MAX},
+            {"type": "string", "pattern": r"^[0-9]{1,10}\.\.[0-9]{1,10}$"},
+        ]
+    },
+    mode="validation",
+)
+_Duration = Annotated[Seconds, Field(gt=0, le=DURATION_MAX_SECONDS)]
 
 
 class JobSpec(SpecModel):
     """One job. Exactly one of ``command`` and ``script`` is given."""
 
     name: str = Field(default="", description="Any printable text up to 253 characters; default: the job's id.")
-    labels: dict[str, Annotated[str, StringConstraints(max_length=253)]] = Field(
+    labels: Labels = Field(
         default_factory=dict, description="Free labels, shown and filtered by.", max_length=LABELS_MAX_ITEMS
     )
     team: Annotated[str, StringConstraints(pattern=TEAM_PATTERN)] | None = Field(
@@ -83,7 +86,7 @@ class JobSpec(SpecModel):
     class_: Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)] | None = Field(
         default=None, alias="class", description="urgent, high, normal (default) or low, or P0 to P3."
     )
-    priority: Annotated[_Whole, Field(ge=0, le=PRIORITY_MAX)] | None = Field(
+    priority: Annotated[Whole, Field(ge=0, le=PRIORITY_MAX)] | None = Field(
         default=None, description="An own value within the class's range; default: the class's value."
     )
     command: tuple[_Item, ...] | None = Field(
@@ -101,8 +104,12 @@ class JobSpec(SpecModel):
     env: dict[str, _Item] = Field(
         default_factory=dict, max_length=ENV_MAX_ITEMS, description="Environment variables of the job."
     )
-    gpus: Annotated[_Whole, Field(ge=0, le=GPUS_MAX)] = Field(
-        default=1, description="GPUs; with vram_mib that many distinct cards; 0 is a job of CPU and memory only."
+    gpus: Annotated[Whole, Field(ge=0, le=GPUS_MAX), _GPUS_SCHEMA] = Field(
+        default=1,
+        description="GPUs, or min..max; with vram_mib or shares so many distinct cards; 0 is a job of CPU and memory.",
+    )
+    gpus_max: Annotated[Whole, Field(ge=1, le=GPUS_MAX)] | None = Field(
+        default=None, description="The second number of gpus: min..max: it takes what quota and room allow."
     )
     gpu_type: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = Field(
         default=None, description="Matched in full, in any case, or through the documented aliases."
@@ -113,9 +120,42 @@ class JobSpec(SpecModel):
     vram_mib: Annotated[Mib, Field(ge=1, le=VRAM_MAX_MIB)] | None = Field(
         default=None, description="A share of this size of each card instead of whole cards."
     )
-    time_limit: Annotated[Seconds, Field(gt=0, le=DURATION_MAX_SECONDS)] | None = Field(
+    shares: Annotated[Whole, Field(ge=1, le=SHARES_MAX)] | None = Field(
+        default=None, description="So many slots of each card, without a size, instead of whole cards."
+    )
+    mig: Annotated[str, StringConstraints(pattern=r"^[0-9a-z.+]{1,32}$")] | None = Field(
+        default=None, description="MIG instances of this profile, such as 1g.5gb, instead of whole cards."
+    )
+    cpus: Annotated[float, Field(gt=0, le=CPUS_MAX)] | None = Field(
+        default=None, description="CPUs to set aside on the node; default: the GPUs' part of them."
+    )
+    memory: Annotated[Mib, Field(ge=1, le=MEMORY_MAX_MIB)] | None = Field(
+        default=None, description="Main memory to set aside on the node; default: the GPUs' part of it."
+    )
+    topology: TopologyWish = Field(
+        default=TopologyWish.PREFER, description="Whether the GPUs must, should or need not be linked by NVLink."
+    )
+    constraints: Constraints = Field(default_factory=Constraints, description="Where the job may run, or would rather.")
+    time_limit: _Duration | None = Field(
         default=None, description="Longest run time, summed over runs; waiting does not count."
     )
+    begin_at: AwareDatetime | None = Field(
+        default=None, description="It does not start before; a date and time with its zone."
+    )
+    deadline: AwareDatetime | None = Field(
+        default=None, description="It should have started by then; a date and time with its zone."
+    )
+    on_deadline: OverdueAction | None = Field(
+        default=None, description="What becomes of it then: cancel, degrade or promote; default: the policy's."
+    )
+    max_wait: _Duration | None = Field(default=None, description="Longest wait for its first start, from the submit.")
+    on_max_wait: OverdueAction | None = Field(
+        default=None, description="What becomes of it then: cancel, degrade or promote; default: the policy's."
+    )
+    requeue: bool = Field(
+        default=True, strict=True, description="false: a preemption or the loss of its run is its end."
+    )
+    retries: Retries = Field(default_factory=Retries, description="What happens when the job itself fails.")
     preemptible: bool = Field(default=True, strict=True, description="false needs an allowance of the team.")
     preemption: Preemption = Field(default_factory=Preemption, description="How the job is pushed aside.")
 
@@ -133,12 +173,7 @@ class JobSpec(SpecModel):
     @field_validator("labels")
     @classmethod
     def _label_names(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if _LABEL_NAME.fullmatch(name) is None:
-                raise ValueError(f"{name!r} is no label: up to 127 letters, digits, '_', '.', '/', '-'")
-            if not text.isprintable():
-                raise ValueError(f"the value of {name!r} has characters that cannot be printed")
-        return value
+        return checked_labels(value)
 
     @field_validator("env")
     @classmethod
@@ -167,6 +202,18 @@ class JobSpec(SpecModel):
             raise ValueError("must be an absolute folder, such as /data/run")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _range_of_gpus(cls, value: Any) -> Any:
+        """`gpus: 2..4` is 2, and 4 at most."""
+        wanted = value.get("gpus") if isinstance(value, dict) else None
+        match = _RANGE.fullmatch(wanted) if isinstance(wanted, str) else None
+        if match is None:
+            return value
+        if value.get("gpus_max") is not None:
+            raise ValueError("gpus: a range and gpus_max say the same: give one of them")
+        return {**value, "gpus": int(match[1]), "gpus_max": int(match[2])}
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.command is None) == (self.script is None):
@@ -176,11 +223,22 @@ class JobSpec(SpecModel):
         size = sum(len(text.encode(errors="surrogatepass")) + 1 for text in self._launch_texts())
         if size > LAUNCH_MAX_BYTES:
             raise ValueError(f"command, script and env together are {size} bytes; at most {LAUNCH_MAX_BYTES} fit")
+        self._check_cards()
+        return self
+
+    def _check_cards(self) -> None:
         if self.vram_mib is not None and self.min_vram_mib is not None:
             raise ValueError("vram_mib asks for a share, min_vram_mib for whole cards: give one of them")
-        if self.gpus == 0 and (self.vram_mib or self.min_vram_mib or self.gpu_type):
-            raise ValueError("gpus: 0 asks for no card, so gpu_type, vram_mib and min_vram_mib cannot be given")
-        return self
+        parts = {"vram_mib": self.vram_mib, "shares": self.shares, "mig": self.mig}
+        given = [name for name, value in parts.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are different parts of a card: give one of them")
+        if self.gpus == 0 and (given or self.min_vram_mib or self.gpu_type or self.gpus_max):
+            raise ValueError(
+                "gpus: 0 asks for no card, so a range, gpu_type, vram_mib, min_vram_mib, shares and mig cannot be given"
+            )
+        if self.gpus_max is not None and self.gpus_max < self.gpus:
+            raise ValueError(f"gpus: at most {self.gpus_max} is less than at least {self.gpus}")
 
     def _launch_texts(self) -> list[str]:
         texts = [*(self.command or ()), self.script or ""]

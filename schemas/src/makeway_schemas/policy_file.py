@@ -10,10 +10,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from makeway_schemas.durations import Seconds, duration_schema
-from makeway_schemas.job_spec import CLASS_NAME_PATTERN, DURATION_MAX_SECONDS, PRIORITY_MAX, PreemptionMode, SpecModel
+from makeway_schemas.job_spec import (
+    CLASS_NAME_PATTERN,
+    DURATION_MAX_SECONDS,
+    PRIORITY_MAX,
+    SHARES_MAX,
+    PreemptionMode,
+    SpecModel,
+)
 
 CLASSES_MAX_ITEMS: Final = 64
-SHARES_MAX: Final = 1024
 ALIASES_MAX_ITEMS: Final = 256
 
 _Whole = Annotated[int, Field(strict=True)]

@@ -1,5 +1,6 @@
 """What the policy's classes allow a job to ask for."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from makeway_schemas.api import FieldProblem
 from makeway_schemas.job_spec import JobSpec
 
 POLICY = Policy()
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
 
 def rights(**fields: Any) -> ClassRights | FieldProblem:
-    return rights_of(JobSpec.model_validate({"command": ["true"], **fields}), POLICY)
+    return rights_of(JobSpec.model_validate({"command": ["true"], **fields}), POLICY, NOW)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_the_grace_is_within_its_class_s_maximum(class_name: str, longest: str) 
 def test_a_class_may_bound_the_time_limit() -> None:
     policy = Policy(classes={"normal": JobClass(name="normal", time_limit_max_seconds=3600)})
     spec = JobSpec.model_validate({"command": ["true"], "time_limit": "2h"})
-    problem = rights_of(spec, policy)
+    problem = rights_of(spec, policy, NOW)
     assert isinstance(problem, FieldProblem)
     assert (problem.field, "1h" in problem.message) == ("time_limit", True)
 
@@ -82,3 +84,21 @@ def test_a_share_counts_no_whole_gpus_yet() -> None:
         found = rights(**fields)
         assert isinstance(found, ClassRights)
         assert found.whole_gpus == gpus
+
+
+def test_a_deadline_lies_ahead() -> None:
+    assert isinstance(rights(deadline="2026-11-29T13:00:01+01:00"), ClassRights)
+    problem = rights(deadline="2026-11-29T13:00:00+01:00")
+    assert problem == FieldProblem(field="deadline", message="must be in the future; now it is 2026-11-29T12:00:00Z")
+
+
+def test_slots_count_as_a_part_of_a_card_that_is_known_later() -> None:
+    found = rights(shares=2, gpus=3)
+    assert isinstance(found, ClassRights)
+    assert found.whole_gpus == 0
+
+
+def test_to_be_exempt_after_a_while_is_not_to_be_preemptible() -> None:
+    found = rights(preemption={"exempt_after": "1h"})
+    assert isinstance(found, ClassRights)
+    assert found.not_preemptible

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from api_stub import JOB_ID, Answer, Makeway, StubServer
 from makeway.spec.flags import spec_flags
-from makeway_schemas.job_spec import JobSpec, Preemption
+from makeway_schemas.job_parts import Constraints, Preemption, Retries
+from makeway_schemas.job_spec import JobSpec
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +24,41 @@ def sent(server: StubServer) -> dict[str, Any]:
 
 def test_each_field_has_a_flag() -> None:
     paths = {flag.path for flag in spec_flags()}
-    outer = {(info.alias or name,) for name, info in JobSpec.model_fields.items()} - {("command",), ("preemption",)}
-    assert paths == outer | {("preemption", name) for name in Preemption.model_fields}
+    inner = {"preemption": Preemption, "constraints": Constraints, "retries": Retries}
+    names = {info.alias or name for name, info in JobSpec.model_fields.items()} - {"command", *inner}
+    nested = {(outer, name) for outer, model in inner.items() for name in model.model_fields}
+    assert paths == {(name,) for name in names} | nested
+    flags = [name for flag in spec_flags() for name in flag.names]
+    assert len(flags) == len(set(flags))
+
+
+def test_flags_of_limits_and_constraints_become_fields(server: StubServer, makeway: Makeway) -> None:
+    result = makeway(
+        *("submit", "--gpus", "2..4", "--cpus", "1.5", "--memory", "64GiB", "--topology", "require"),
+        *("--constraints-labels", "disk=fast", "--constraints-nodes", "node-1", "--constraints-nodes", "node-2"),
+        *("--constraints-anti-affinity", "app=web", "--deadline", "2036-12-01T00:00:00Z", "--on-deadline", "cancel"),
+        *("--max-wait", "2h", "--no-requeue", "--retries-max", "3", "--retries-exit-codes", "7"),
+        *("--retries-exit-codes", "9", "--", "true"),
+    )
+    assert result.returncode == 0, result.stderr
+    body = sent(server)
+    assert {name: body[name] for name in body if name not in ("command", "working_dir")} == {
+        "gpus": 2,
+        "gpus_max": 4,
+        "cpus": 1.5,
+        "memory": 65536,
+        "topology": "require",
+        "constraints": {
+            "labels": {"disk": "fast"},
+            "nodes": ["node-1", "node-2"],
+            "anti_affinity": {"app": "web"},
+        },
+        "deadline": "2036-12-01T00:00:00Z",
+        "on_deadline": "cancel",
+        "max_wait": 7200.0,
+        "requeue": False,
+        "retries": {"max": 3, "exit_codes": [7, 9]},
+    }
 
 
 def test_flags_become_fields(server: StubServer, makeway: Makeway) -> None:

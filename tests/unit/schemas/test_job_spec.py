@@ -51,6 +51,34 @@ def spec(**changes: Any) -> JobSpec:
         ("command", []),
         ("command", ["a\0b"]),
         ("comand", ["/bin/true"]),
+        ("gpus_max", 0),
+        ("gpus", "2.."),
+        ("gpus", "-1..2"),
+        ("shares", 0),
+        ("shares", 1.5),
+        ("mig", "1g 5gb"),
+        ("cpus", 0),
+        ("cpus", float("nan")),
+        ("memory", "64GB"),
+        ("memory", -1),
+        ("topology", "always"),
+        ("constraints.labels", {"": "x"}),
+        ("constraints.affinity", {"a b": "x"}),
+        ("constraints.anti_affinity", {"a": "\n"}),
+        ("constraints.nodes", ["Node_1"]),
+        ("constraints.exclude_nodes", "node-1"),
+        ("constraints.zones", ["x"]),
+        ("begin_at", "2026-12-01T00:00:00"),
+        ("deadline", "tomorrow"),
+        ("on_deadline", "wait"),
+        ("max_wait", 0),
+        ("requeue", "no"),
+        ("retries.max", -1),
+        ("retries.max", 1001),
+        ("retries.backoff", -1),
+        ("retries.exit_codes", [256]),
+        ("retries.exit_codes", [True]),
+        ("preemption.exempt_after", 0),
     ],
 )
 def test_a_bad_value_is_refused_at_its_field(field: str, value: object) -> None:
@@ -94,3 +122,32 @@ def test_a_job_without_gpus_asks_for_no_card() -> None:
     assert spec(gpus=0).gpus == 0
     with pytest.raises(ValidationError, match="asks for no card"):
         spec(gpus=0, gpu_type="A100")
+
+
+def test_a_range_of_gpus_is_read_as_its_two_numbers() -> None:
+    wanted = spec(gpus="2..4")
+    assert (wanted.gpus, wanted.gpus_max) == (2, 4)
+    assert JobSpec.model_validate_json(wanted.model_dump_json(exclude_unset=True)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": "4..2"}, "at most 2 is less than at least 4"),
+        ({"gpus": "2..4", "gpus_max": 4}, "give one of them"),
+        ({"gpus": "0..4"}, "asks for no card"),
+        ({"gpus": "2..5000"}, "4096"),
+        ({"shares": 1, "vram_mib": 10}, "different parts of a card"),
+        ({"mig": "1g.5gb", "shares": 1}, "different parts of a card"),
+        ({"gpus": 0, "shares": 1}, "asks for no card"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        spec(**changes)
+
+
+def test_a_moment_is_kept_with_its_zone() -> None:
+    begin = spec(begin_at="2026-12-01T01:00:00+01:00").begin_at
+    assert begin is not None
+    assert begin.isoformat() == "2026-12-01T01:00:00+01:00"

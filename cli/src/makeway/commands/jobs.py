@@ -107,7 +107,7 @@ def _job_fields(job: JobDetail) -> list[tuple[str, str]]:
         ("team", job.team),
         ("class", f"{job.class_name} (priority {job.priority})"),
         ("pool", job.pool),
-        ("gpus", str(job.gpus)),
+        ("gpus", str(job.gpus) if job.spec.gpus_max is None else f"{job.gpus}..{job.spec.gpus_max}"),
         ("node", job.node or ""),
         ("command", " ".join(command) if command else "a script"),
         ("working dir", job.spec.working_dir or ""),

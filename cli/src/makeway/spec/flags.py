@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -71,8 +72,11 @@ def _flag(info: FieldInfo, path: tuple[str, ...], kinds: tuple[Any, ...]) -> Fla
     read: Callable[[Any], Any] = _as_number if int in kinds or float in kinds else _as_text
     metavar: str | None = _metavar(name, kinds)
     if dict in kinds:
-        names = (f"--{_SINGULAR.get(name, dashed)}", *_SHORT.get(name, ()))
+        names = (f"--{_SINGULAR.get(dashed, dashed)}", *_SHORT.get(name, ()))
         kind, read, metavar = list[str], _PAIRS.get(name, _pairs), "NAME=VALUE"
+    elif tuple in kinds:
+        each = _as_number if name == "exit_codes" else _as_text
+        kind, read, metavar = list[str], lambda texts: tuple(each(text) for text in texts), "VALUE"
     elif bool in kinds:
         names, kind, read, metavar = (f"--{dashed}/--no-{dashed}",), bool, _as_text, None
     elif name == "script":
@@ -85,10 +89,12 @@ def _flag(info: FieldInfo, path: tuple[str, ...], kinds: tuple[Any, ...]) -> Fla
 
 
 def _metavar(name: str, kinds: tuple[Any, ...]) -> str:
+    if datetime in kinds:
+        return "DATE-AND-TIME"
     if float in kinds:
-        return "DURATION"
+        return "NUMBER" if name == "cpus" else "DURATION"
     if int in kinds:
-        return "MIB" if name.endswith("_mib") else "NUMBER"
+        return "MIB" if name.endswith("_mib") or name == "memory" else "NUMBER"
     return "TEXT"
 
 

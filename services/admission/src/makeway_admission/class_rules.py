@@ -5,6 +5,7 @@
  3. the own priority lies in the class's range
  4. the grace is within the class's maximum
  5. the time limit is within the class's maximum
+ 6. the deadline is not past
 
 What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from makeway_policy.model import Mode
 from makeway_policy.rules import JobClass, Policy
@@ -42,18 +44,22 @@ def find_class(name: str | None, policy: Policy) -> JobClass | None:
     return next((each for each in policy.classes.values() if each.alias == name), None)
 
 
-def rights_of(spec: JobSpec, policy: Policy) -> ClassRights | FieldProblem:
+def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | FieldProblem:
     """The job's class and what it needs, or the field that the policy refuses."""
     job_class = find_class(spec.class_, policy)
     if job_class is None:
         return FieldProblem(field="class", message=_unknown_class(spec.class_ or "", policy.classes))
-    problem = _objection(spec, job_class)
+    problem = _objection(spec, job_class) or _past(spec, now)
     if problem is not None:
         return problem
-    firm = not spec.preemptible or (spec.preemption.mode is PreemptionMode.OFF and job_class.mode is not Mode.OFF)
+    firm = (
+        not spec.preemptible
+        or spec.preemption.exempt_after is not None
+        or (spec.preemption.mode is PreemptionMode.OFF and job_class.mode is not Mode.OFF)
+    )
     return ClassRights(
         class_name=job_class.name,
-        whole_gpus=0 if spec.vram_mib is not None else spec.gpus,
+        whole_gpus=0 if spec.vram_mib is not None or spec.shares is not None else spec.gpus,
         class_needs_allowance=job_class.needs_allowance,
         not_preemptible=firm,
     )
@@ -75,6 +81,12 @@ def _objection(spec: JobSpec, job_class: JobClass) -> FieldProblem | None:
         return FieldProblem(
             field="time_limit", message=f"must be at most {format_duration(longest_run)} in class {job_class.name}"
         )
+    return None
+
+
+def _past(spec: JobSpec, now: datetime) -> FieldProblem | None:
+    if spec.deadline is not None and spec.deadline <= now:
+        return FieldProblem(field="deadline", message=f"must be in the future; now it is {now:%Y-%m-%dT%H:%M:%SZ}")
     return None
 
 

@@ -144,7 +144,7 @@ async def _submit(
     spec = parse_job(document)
     team = _team_of(principal, spec.team)
     request_hash = _hash(document) if key is not None else None
-    rights = rights_of(spec, doors.policy)
+    rights = rights_of(spec, doors.policy, datetime.now(UTC))
     problem = rights if isinstance(rights, FieldProblem) else _class_refusal(principal, rights)
     if problem is not None or isinstance(rights, FieldProblem):
         # What was admitted under an older policy stays the answer to its key.
@@ -222,7 +222,7 @@ def _team_refusal(result: Answer, *, team: str) -> Refused:
             detail = f"team {team} is allowed {bound} GPUs in this class, which needs an allowance"
             return refused(ProblemCode.NOT_ALLOWED, detail, field="class")
         case _:
-            detail = f"team {team} is allowed {bound} GPUs of jobs that cannot be preempted"
+            detail = f"team {team} is allowed {bound} GPUs of jobs that cannot be preempted, or not at some time"
             return refused(ProblemCode.NOT_ALLOWED, detail, field="preemptible")
 
 

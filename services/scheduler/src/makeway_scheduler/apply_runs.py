@@ -51,6 +51,7 @@ def note_started(ledger: Ledger, run: RunRecord, started_at: float, now: float, 
     if job is not None:
         job = replace(
             job,
+            amendments={name: value for name, value in job.amendments.items() if name != "promoted"},
             first_started_at=started_at if job.first_started_at is None else job.first_started_at,
             last_started_at=started_at,
             hold_failures=0,
@@ -231,7 +232,9 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
     elif cause is EndCause.FAILED and end.outcome == "start_failed":
         job_moves.end(ledger, job, cause, now, exit_code=end.exit_code or 127)
-    elif cause in (EndCause.FAILED, EndCause.TIME_LIMIT, EndCause.CANCELLED):
+    elif cause is EndCause.FAILED:
+        job_moves.after_failure(ledger, job, now, exit_code=exit_code)
+    elif cause in (EndCause.TIME_LIMIT, EndCause.CANCELLED):
         job_moves.end(ledger, job, cause, now, exit_code=exit_code)
     elif job.cancel_requested:
         job_moves.end(ledger, job, EndCause.CANCELLED, now, exit_code=exit_code)

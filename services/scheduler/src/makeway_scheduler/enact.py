@@ -62,9 +62,25 @@ def enact(ledger: Ledger, choice: Choice, now: float) -> None:
     elif isinstance(choice, policy_choices.Wait):
         _wait(ledger, choice, now)
     else:
-        job = ledger.jobs[choice.job_id]
-        ledger.jobs.put(job.job_id, replace(job, class_name=choice.class_name))
-        _decide(ledger, choice.job_id, now, choice="reclass", reason=f"its class is now {choice.class_name}")
+        _reclass(ledger, choice, now)
+
+
+def _reclass(ledger: Ledger, choice: policy_choices.Reclass, now: float) -> None:
+    job = ledger.jobs[choice.job_id]
+    amendments = {**job.amendments, choice.limit: None}
+    said = f"it has not started before its {choice.limit}"
+    if choice.class_name != job.class_name:
+        amendments |= {"class": choice.class_name, "own_priority": choice.own_priority}
+        said += f"; its class is now {choice.class_name}"
+    if choice.promoted:
+        amendments["promoted"] = True
+        said += "; it counts as aged"
+    job = replace(job, class_name=choice.class_name, amendments=amendments)
+    ledger.jobs.put(job.job_id, job)
+    ledger.tell(
+        job, "reclassed", now, **{"class": choice.class_name, "promoted": choice.promoted, "limit": choice.limit}
+    )
+    _decide(ledger, choice.job_id, now, choice="reclass", reason=said)
 
 
 def _start(ledger: Ledger, choice: policy_choices.Start, now: float) -> None:
@@ -135,6 +151,9 @@ def _withdraw(ledger: Ledger, choice: policy_choices.Withdraw, now: float) -> No
     if run.pending:
         drop_pending(ledger, run, now)
         job_moves.requeue(ledger, ledger.jobs[job.job_id], now, cause=EndCause.NEVER_STARTED)
+    elif choice.cause is PolicyStopCause.CANCELLED:
+        # Its job ends with this: should it have started a moment ago, it is stopped all the same.
+        stop_run(ledger, run, StopCause.CANCEL, job_moves.grace_of(ledger, job), now)
     elif run.lease_state is LeaseState.LIVE:
         stop_run(ledger, run, StopCause.DRAIN, job_moves.grace_of(ledger, job), now)
     else:

@@ -7,8 +7,9 @@ yet, RUNNING, STOPPING once a stop is committed, UNKNOWN while its node is silen
 from dataclasses import replace
 from typing import Final
 
-from makeway_policy.model import Trigger
+from makeway_policy.model import Mode, Trigger
 from makeway_policy.priority import class_of
+from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
 from makeway_schemas.job_spec import PreemptionMode
 from makeway_schemas.states import JOB_MOVES, TERMINAL, EndCause, JobState, LeaseState, NodeState
 
@@ -16,12 +17,11 @@ from makeway_scheduler.errors import SchedulerError
 from makeway_scheduler.ledger import JobRecord, Ledger, RunRecord
 from makeway_scheduler.policy_values import job_value
 
-BACKOFF_FIRST_SECONDS: Final = 10.0
+_LOST_FOR_GOOD: Final = "its run was lost, and it asks not to be requeued"
+_PREEMPTED_FOR_GOOD: Final = "preempted, and it asks not to be requeued"
 DAY_SECONDS: Final = 86_400.0
 DRAINED: Final = "drained"
 """The last end of a job that made way for the draining of its node: no cool-down follows."""
-LONG_RUN_SECONDS: Final = 600.0
-"""A run this long ends a series of infrastructure failures."""
 
 _OF_CAUSE: Final = {
     EndCause.DONE: JobState.SUCCEEDED,
@@ -101,11 +101,18 @@ def requeue(
 
 
 def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, run_seconds: float) -> None:
-    """After a loss that is not the job's: at once, then 10 s doubling; ten in a row without a long run hold it."""
-    failures = 1 if run_seconds >= LONG_RUN_SECONDS else job.infrastructure_failures + 1
-    job = replace(job, infrastructure_failures=failures)
-    if failures >= ledger.policy.infrastructure_failures_max:
-        sentence = f"{failures} runs in a row were lost without the job's doing; the last: {job.message or cause.value}"
+    """After a loss that is not the job's: what the policy's rules for retries say; they may hold it, too."""
+    end_of_run = Ended(
+        cause=Cause.OURS, ran_seconds=run_seconds, requeue=job.spec.requeue, retries_used=job.own_failures,
+        failures_in_a_row=job.infrastructure_failures,
+    )  # fmt: skip
+    following = after_end(end_of_run, Retries(), ledger.policy)
+    if following.outcome is Outcome.FAILED:
+        end(ledger, replace(job, message=_LOST_FOR_GOOD), EndCause.FAILED, now, exit_code=job.exit_code)
+        return
+    job = replace(job, infrastructure_failures=following.failures_in_a_row)
+    if following.outcome is Outcome.HELD:
+        sentence = f"{following.sentence}; the last: {job.message or cause.value}"
         held = move(
             ledger,
             replace(job, queued_since=now, reason_code="held", reason=sentence, last_end=cause.value),
@@ -114,12 +121,23 @@ def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCau
         held = move(ledger, held, JobState.HELD)
         ledger.tell(held, "held", now, reason=sentence)
         return
-    wait = (
-        0.0
-        if failures == 1
-        else min(BACKOFF_FIRST_SECONDS * 2 ** (failures - 2), ledger.policy.retry_backoff_max_seconds)
-    )
+    wait = following.delay_seconds
     requeue(ledger, job, now, cause=cause, retry_at=now + wait if wait else None)
+
+
+def after_failure(ledger: Ledger, job: JobRecord, now: float, *, exit_code: int | None) -> None:
+    """The job itself failed: it is tried again while its `retries` last, else it has failed."""
+    wanted = job.spec.retries
+    retries = Retries(
+        max=wanted.max, backoff_seconds=wanted.backoff, exit_codes=frozenset(wanted.exit_codes)
+    )  # fmt: skip
+    end_of_run = Ended(cause=Cause.FAILED, exit_code=exit_code, retries_used=job.own_failures)
+    following = after_end(end_of_run, retries, ledger.policy)
+    if following.outcome is not Outcome.REQUEUE or job.cancel_requested:
+        end(ledger, job, EndCause.FAILED, now, exit_code=exit_code)
+        return
+    job = replace(job, own_failures=following.retries_used, exit_code=None, message=following.sentence)
+    requeue(ledger, job, now, cause=EndCause.FAILED, retry_at=now + following.delay_seconds)
 
 
 def after_preemption(ledger: Ledger, job: JobRecord, run: RunRecord, now: float) -> None:
@@ -130,8 +148,12 @@ def after_preemption(ledger: Ledger, job: JobRecord, run: RunRecord, now: float)
         job, preemptions=job.preemptions + 1, preempted_at=(*kept, now) if counts else kept,
         last_victim_run=run.run_id, infrastructure_failures=0,
     )  # fmt: skip
-    if mode_of(ledger, job) is PreemptionMode.CANCEL:
+    end_of_run = Ended(cause=Cause.PREEMPTED, mode=Mode(mode_of(ledger, job).lower()), requeue=job.spec.requeue)
+    following = after_end(end_of_run, Retries(), ledger.policy)
+    if following.outcome is Outcome.CANCELLED:
         end(ledger, replace(job, message="cancelled by a preemption, as its mode says"), EndCause.CANCELLED, now)
+    elif following.outcome is Outcome.FAILED:
+        end(ledger, replace(job, message=_PREEMPTED_FOR_GOOD), EndCause.FAILED, now, exit_code=job.exit_code)
     else:
         requeue(ledger, job, now, cause=EndCause.PREEMPTED, last_end=EndCause.PREEMPTED if counts else DRAINED)
 

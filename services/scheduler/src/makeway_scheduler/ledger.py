@@ -69,6 +69,10 @@ class JobRecord:
     message: str = ""
     version: int = 0
 
+    def amended(self, name: str, specified: Any) -> Any:
+        """What holds of a name now: what it was amended to, else what the specification says."""
+        return self.amendments.get(name, specified)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseRecord:

@@ -1,9 +1,25 @@
 """From the ledger's records to the values that the policy reads. The policy's state follows from here alone."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final, TypeVar
 
-from makeway_policy.model import Gpu, GpuHealth, Job, Lease, Member, Mode, Node, NodeHealth, Reason, Refusal, Run, Shape
+from makeway_policy.model import (
+    Gpu,
+    GpuHealth,
+    Job,
+    Lease,
+    Member,
+    Mode,
+    Node,
+    NodeHealth,
+    Overdue,
+    Reason,
+    Refusal,
+    Run,
+    Shape,
+    Topology,
+)
 from makeway_policy.model import LeaseState as PolicyLeaseState
 from makeway_policy.model import RunState as PolicyRunState
 from makeway_policy.model import StopCause as PolicyStopCause
@@ -42,7 +58,28 @@ _Value = TypeVar("_Value")
 
 def shape_of(spec: JobSpec) -> Shape:
     """What a job asks for. Equal specifications give equal shapes, so that identical jobs are judged once."""
-    return Shape(gpus=spec.gpus, gpu_type=spec.gpu_type, min_vram_mib=spec.min_vram_mib or 0, vram_mib=spec.vram_mib)
+    where = spec.constraints
+    return Shape(
+        gpus=spec.gpus,
+        gpus_max=spec.gpus_max,
+        gpu_type=spec.gpu_type,
+        min_vram_mib=spec.min_vram_mib or 0,
+        vram_mib=spec.vram_mib,
+        shares=spec.shares,
+        mig=spec.mig,
+        cpus=spec.cpus,
+        memory_mib=spec.memory,
+        topology=Topology(spec.topology),
+        labels=_pairs(where.labels),
+        nodes=frozenset(where.nodes),
+        exclude_nodes=frozenset(where.exclude_nodes),
+        affinity=_pairs(where.affinity),
+        anti_affinity=_pairs(where.anti_affinity),
+    )
+
+
+def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
 
 
 def job_value(job: JobRecord) -> Job:
@@ -61,13 +98,15 @@ def job_value(job: JobRecord) -> Job:
         queued_since=job.queued_since if job.queued_since is not None else job.submitted_at,
         shape=job.shape,
         user=job.submitted_by,
-        own_priority=spec.priority,
+        own_priority=job.amended("own_priority", spec.priority),
         manual_priority=job.manual_priority,
+        promoted=job.amended("promoted", False),
         held=job.state is JobState.HELD or job.ended_at is not None,
         unsatisfiable=job.state is JobState.UNSATISFIABLE,
         preemptible=spec.preemptible,
         mode=None if mode is None else Mode(mode.lower()),
         grace_seconds=spec.preemption.grace,
+        exempt_after_seconds=spec.preemption.exempt_after,
         time_limit_seconds=spec.time_limit,
         used_seconds=job.used_seconds,
         runs=job.run_number,
@@ -77,11 +116,19 @@ def job_value(job: JobRecord) -> Job:
         restart_seconds=job.restart_seconds,
         no_victims_until=job.no_victims_until or 0.0,
         failed_holds=job.hold_failures,
-        begin_at=job.retry_at,
+        begin_at=max((at for at in (job.retry_at, _moment(spec.begin_at)) if at is not None), default=None),
+        deadline=job.amended("deadline", _moment(spec.deadline)),
+        max_wait_seconds=job.amended("max_wait", spec.max_wait),
+        on_deadline=None if spec.on_deadline is None else Overdue(spec.on_deadline),
+        on_max_wait=None if spec.on_max_wait is None else Overdue(spec.on_max_wait),
         has_started=job.first_started_at is not None,
-        labels=tuple(sorted(spec.labels.items())),
+        labels=_pairs(spec.labels),
         refusal=refusal,
     )
+
+
+def _moment(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def run_value(run: RunRecord) -> Run:

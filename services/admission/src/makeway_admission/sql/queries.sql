@@ -79,8 +79,9 @@ RETURNING token_id, role, team_id, node_id, classes, label, created_at, expires_
 
 -- name: list_jobs
 -- A page of jobs with their state and newest run, newest first.
-SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, j.class_name,
-       (j.spec ->> 'priority')::integer AS own_priority, coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
+       CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
@@ -94,7 +95,7 @@ WHERE j.pool_id = :pool
   AND (:states::text[] IS NULL OR coalesce(s.state, 'QUEUED') = ANY (:states))
   AND (:ended_after::timestamptz IS NULL OR s.ended_at IS NULL OR s.ended_at >= :ended_after)
   AND (:since::timestamptz IS NULL OR j.submitted_at >= :since)
-  AND (:class_name::text IS NULL OR j.class_name = :class_name)
+  AND (:class_name::text IS NULL OR coalesce(s.amendments ->> 'class', j.class_name) = :class_name)
   AND (:name::text IS NULL OR j.name = :name)
   AND (:labels::jsonb IS NULL OR j.spec -> 'labels' @> :labels)
   AND (:node::text IS NULL OR r.node_id = :node)
@@ -105,8 +106,9 @@ ORDER BY j.admission_order DESC LIMIT :row_limit;
 WITH wanted AS MATERIALIZED (
     SELECT job_id FROM job_states WHERE pool_id = :pool AND ended_at IS NULL AND state = ANY (:states::text[])
 )
-SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, j.class_name,
-       (j.spec ->> 'priority')::integer AS own_priority, coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
+       CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
@@ -119,7 +121,7 @@ WHERE j.pool_id = :pool
   AND (:team::text IS NULL OR j.team_id = :team)
   AND (:before::bigint IS NULL OR j.admission_order < :before)
   AND (:since::timestamptz IS NULL OR j.submitted_at >= :since)
-  AND (:class_name::text IS NULL OR j.class_name = :class_name)
+  AND (:class_name::text IS NULL OR coalesce(s.amendments ->> 'class', j.class_name) = :class_name)
   AND (:name::text IS NULL OR j.name = :name)
   AND (:labels::jsonb IS NULL OR j.spec -> 'labels' @> :labels)
   AND (:node::text IS NULL OR r.node_id = :node)
@@ -127,8 +129,9 @@ ORDER BY j.admission_order DESC LIMIT :row_limit;
 
 -- name: get_job^
 -- One job with its specification, state and newest run.
-SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, j.class_name,
-       (j.spec ->> 'priority')::integer AS own_priority, coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
+       CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
@@ -188,11 +191,13 @@ SELECT note FROM nodes WHERE node_id = :node AND pool_id = :pool AND drain <> 'n
 
 -- name: waiting_groups
 -- Waiting jobs that differ only by when they came: the order of the queue needs no more than this of most of them.
-SELECT j.class_name, (j.spec ->> 'priority')::integer AS own_priority, s.manual_priority, count(*) AS jobs,
+SELECT coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
+       CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
+       s.manual_priority, count(*) AS jobs,
        min(s.queued_since) AS first_since, max(s.queued_since) AS last_since
 FROM job_states AS s JOIN jobs AS j ON j.job_id = s.job_id
 WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
-GROUP BY j.class_name, own_priority, s.manual_priority ORDER BY j.class_name, own_priority, s.manual_priority;
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: jobs_ahead
 -- How many waiting jobs are ahead of one, and of each group those that are nearest to it. `above`: whoever waits since
@@ -201,12 +206,14 @@ WITH groups AS (
     SELECT * FROM unnest(:classes::text[], :own::integer[], :manual::integer[], :above::timestamptz[], :level::timestamptz[])
         WITH ORDINALITY AS g (class_name, own_priority, manual_priority, above, level, number)
 ), ahead AS (
-    SELECT g.number, j.job_id, j.name, j.team_id, j.class_name, j.admission_order, j.submitted_at, g.own_priority,
+    SELECT g.number, j.job_id, j.name, j.team_id, g.class_name, j.admission_order, j.submitted_at, g.own_priority,
            s.manual_priority, s.queued_since, coalesce(s.queued_since <= g.above, false) AS is_above
     FROM job_states AS s
     JOIN jobs AS j ON j.job_id = s.job_id
-    JOIN groups AS g ON g.class_name = j.class_name AND g.manual_priority IS NOT DISTINCT FROM s.manual_priority
-        AND g.own_priority IS NOT DISTINCT FROM (j.spec ->> 'priority')::integer
+    JOIN groups AS g ON g.class_name = coalesce(s.amendments ->> 'class', j.class_name)
+        AND g.manual_priority IS NOT DISTINCT FROM s.manual_priority
+        AND g.own_priority IS NOT DISTINCT FROM
+            CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END
     WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
       AND (s.queued_since <= g.above OR (s.queued_since <= g.level
            AND (j.submitted_at, j.admission_order) < (:submitted_at::timestamptz, :admission_order::bigint)))
@@ -350,25 +357,27 @@ RETURNING outbox_id, fact::text AS fact;
 -- name: live_jobs_by_class
 -- Jobs that have not ended, by class; those that no scheduler has taken up yet included.
 WITH live AS (
-    SELECT s.job_id, s.state, s.manual_priority FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
+    SELECT s.job_id, s.state, s.manual_priority, s.amendments FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
     UNION ALL
-    SELECT j.job_id, 'QUEUED', NULL FROM jobs AS j
+    SELECT j.job_id, 'QUEUED', NULL, NULL FROM jobs AS j
     WHERE j.pool_id = :pool AND j.submitted_at > now() - interval '1 day'
       AND NOT EXISTS (SELECT 1 FROM job_states AS s WHERE s.job_id = j.job_id)
 )
-SELECT j.class_name, count(*) AS jobs FROM live JOIN jobs AS j USING (job_id)
-GROUP BY j.class_name ORDER BY j.class_name;
+SELECT coalesce(live.amendments ->> 'class', j.class_name) AS class_name, count(*) AS jobs
+FROM live JOIN jobs AS j USING (job_id) GROUP BY 1 ORDER BY 1;
 
 -- name: jobs_at_class_value
 -- Jobs of some classes that have not ended and have neither a value of their own nor an admin's.
 WITH live AS (
-    SELECT s.job_id, s.state, s.manual_priority FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
+    SELECT s.job_id, s.state, s.manual_priority, s.amendments FROM job_states AS s WHERE s.pool_id = :pool AND s.ended_at IS NULL
     UNION ALL
-    SELECT j.job_id, 'QUEUED', NULL FROM jobs AS j
+    SELECT j.job_id, 'QUEUED', NULL, NULL FROM jobs AS j
     WHERE j.pool_id = :pool AND j.submitted_at > now() - interval '1 day'
       AND NOT EXISTS (SELECT 1 FROM job_states AS s WHERE s.job_id = j.job_id)
 )
-SELECT j.job_id, j.name, j.team_id, j.class_name, live.state, count(*) OVER () AS total
+SELECT j.job_id, j.name, j.team_id, coalesce(live.amendments ->> 'class', j.class_name) AS class_name, live.state,
+       count(*) OVER () AS total
 FROM live JOIN jobs AS j USING (job_id)
-WHERE j.class_name = ANY (:classes::text[]) AND live.manual_priority IS NULL AND j.spec ->> 'priority' IS NULL
+WHERE coalesce(live.amendments ->> 'class', j.class_name) = ANY (:classes::text[]) AND live.manual_priority IS NULL
+  AND CASE WHEN live.amendments ? 'own_priority' THEN live.amendments ->> 'own_priority' ELSE j.spec ->> 'priority' END IS NULL
 ORDER BY j.admission_order LIMIT :row_limit;
