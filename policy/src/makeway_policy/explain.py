@@ -19,6 +19,7 @@ from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _SHOWN = 10
+_WAITS_FOR_GPUS = frozenset({Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER, Reason.BACKING_OFF})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +40,9 @@ class Explanation:
     `place` is 1 for the first in the queue, None if the job does not wait in it; `ahead` names the first few before it.
     `gpus` counts the pool's GPUs by the first check that they fail ("free" for those that fail none). `would_help` are
     sentences: what would change the answer. `wakes_at` is the next moment at which time alone could.
+
+    `expected_start` is when its GPUs should be free at the latest, by the declared time limits of what runs there and
+    without victims (jobs that are ahead may come first); where none can be given `no_start` says why.
     """
 
     job_id: str
@@ -51,6 +55,8 @@ class Explanation:
     possible_victims: tuple[PossibleVictim, ...]
     would_help: tuple[str, ...]
     wakes_at: float | None
+    expected_start: float | None
+    no_start: str
 
 
 def explain(state: PoolState, policy: Policy, job_id: str, now: float) -> Explanation | None:
@@ -75,6 +81,7 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
     refusal = _refusal(index, job, now) if run is None else None
     around = _possible_victims(index, job, now) if run is None else ()
     entry = _entry(index, job, now)
+    expected_start, no_start = _expected_start(index, job, refusal, now)
     return Explanation(
         job_id=job.job_id,
         q=priority.queue_value(job, index.policy, now)[0],
@@ -86,6 +93,8 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
         possible_victims=around[:_SHOWN],
         would_help=_would_help(index, job, refusal, around, now),
         wakes_at=_wakes_at(index, job, around, now),
+        expected_start=expected_start,
+        no_start=no_start,
     )
 
 
@@ -97,6 +106,20 @@ def _refusal(index: Index, job: Job, now: float) -> Refusal | None:
         return early
     verdict = judge.judge(index, job, now)
     return verdict if isinstance(verdict, Refusal) else None
+
+
+def _expected_start(index: Index, job: Job, refusal: Refusal | None, now: float) -> tuple[float | None, str]:
+    """When the job should start, or why no time can be given."""
+    if refusal is None:
+        return None, "it runs, or starts now"
+    if refusal.reason is Reason.NOT_YET:
+        return job.begin_at, ""
+    if refusal.reason not in _WAITS_FOR_GPUS:
+        return None, refusal.sentence
+    start = index.reservers.of(job).start
+    if start is None:
+        return None, "runs on the GPUs that would do have no time limit"
+    return max(start, now), ""
 
 
 _Place = tuple[Bucket, Entry, str]

@@ -130,6 +130,30 @@ def test_explaining_names_the_place_the_gpus_and_what_protects_whom(pool: Pool) 
     assert "a priority of at least 51" in told.would_help
 
 
+def test_explaining_gives_the_expected_start_or_why_there_is_none(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.add_node("node-b", 1, type_name="other")
+    pool.add_team("small", limit=0)
+    pool.submit("run-1", pri=9, gpu_type="gpu-x", time_limit_seconds=100.0)
+    pool.submit("run-2", pri=9, gpu_type="other")
+    pool.submit("job-1", at=10, gpu_type="gpu-x")
+    pool.submit("job-2", at=10, gpu_type="other")
+    pool.submit("job-3", at=10, team="small")
+    pool.submit("job-4", at=10, begin_at=500.0)
+    pool.run_until(20)
+
+    def told(job_id: str) -> tuple[float | None, str]:
+        found = explain(pool.state, pool.policy, job_id, pool.now)
+        assert found is not None
+        return found.expected_start, found.no_start
+
+    assert told("run-1") == (None, "it runs, or starts now")
+    assert told("job-1") == (100.0, "")
+    assert told("job-2") == (None, "runs on the GPUs that would do have no time limit")
+    assert told("job-3") == (None, "the limit of team small is 0 GPUs and the job asks for 1")
+    assert told("job-4") == (500.0, "")
+
+
 def test_what_if_changes_nothing(pool: Pool) -> None:
     pool.add_node("node-a", 1)
     pool.submit("job-1", pri=5)

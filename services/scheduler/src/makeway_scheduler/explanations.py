@@ -36,6 +36,7 @@ def as_detail(explanation: Explanation) -> dict[str, Any]:
         "possible_victims": [_victim(each) for each in explanation.possible_victims],
         "would_help": list(explanation.would_help),
         "next_look_at": _time(explanation.wakes_at),
+        "expected_start": _time(explanation.expected_start) or f"none: {explanation.no_start}",
     }
 
 
