@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from makeway.local.private_files import make_runtime_folder
 from makeway.local.servers import ServerProcess
@@ -21,6 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # `import servers` from any test
 import servers
 
 _numbers = itertools.count(1)
+
+# How long an example takes says nothing on a machine that does other things too.
+hypothesis.settings.register_profile("makeway", deadline=None)
+hypothesis.settings.load_profile("makeway")
 
 
 def pytest_configure() -> None:

@@ -4,48 +4,23 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
-from makeway_policy.model import Job, Mode, Overdue, Reason, Refusal, Shape
+from makeway_policy.model import Job, Mode, Overdue, Reason, Refusal, Shape, Topology
 from makeway_policy.rules import Policy
-from makeway_schemas.durations import Mib, Seconds
-from makeway_schemas.job_spec import GPUS_MAX, JobSpec, Preemption, SpecModel
+from makeway_schemas.job_parts import Whole
+from makeway_schemas.job_spec import GPUS_MAX, JobSpec
 from pydantic import Field, ValidationError
 
 from makeway_simulator.scenario.case import TEAM, CaseJob
 
-_Whole = Annotated[int, Field(strict=True)]
-_Duration = Annotated[Seconds, Field(ge=0)]
-
-
-class AskedPreemption(Preemption):
-    """How the job is pushed aside."""
-
-    exempt_after: _Duration | None = None
-
-
-class AskedConstraints(SpecModel):
-    """Where the job may run."""
-
-    nodes: tuple[str, ...] = ()
-    exclude_nodes: tuple[str, ...] = ()
-    labels: dict[str, str] = Field(default_factory=dict)
-
 
 class AskedSpec(JobSpec):
-    """All that a scenario's job may ask for."""
+    """All that a scenario's job may ask for. Its moments are seconds since the scenario began."""
 
-    members: Annotated[_Whole, Field(ge=1, le=GPUS_MAX)] = 1
+    members: Annotated[Whole, Field(ge=1, le=GPUS_MAX)] = 1
     distinct_nodes: bool = False
-    shares: Annotated[_Whole, Field(ge=1, le=GPUS_MAX)] | None = None
-    mig: str | None = None
-    cpus: Annotated[float, Field(gt=0)] | None = None
-    memory: Annotated[Mib, Field(gt=0)] | None = None
-    constraints: AskedConstraints = Field(default_factory=AskedConstraints)
-    preemption: AskedPreemption = Field(default_factory=AskedPreemption)
-    deadline: Seconds | None = None
-    max_wait: _Duration | None = None
-    begin_at: _Duration | None = None
     group: str | None = None
 
 
@@ -73,20 +48,29 @@ def asked_of(job: CaseJob, policy: Policy) -> Job | Refusal:
         grace_seconds=spec.preemption.grace,
         exempt_after_seconds=spec.preemption.exempt_after,
         time_limit_seconds=spec.time_limit,
-        begin_at=spec.begin_at,
-        deadline=spec.deadline,
+        begin_at=_moment(spec.begin_at),
+        deadline=_moment(spec.deadline),
         max_wait_seconds=spec.max_wait,
-        on_deadline=None if entry.on_deadline is None else Overdue(entry.on_deadline),
-        on_max_wait=None if entry.on_max_wait is None else Overdue(entry.on_max_wait),
+        on_deadline=None if spec.on_deadline is None else Overdue(spec.on_deadline),
+        on_max_wait=None if spec.on_max_wait is None else Overdue(spec.on_max_wait),
         group=spec.group,
+        labels=_pairs(spec.labels),
     )
+
+
+def _moment(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
+
+
+def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
 
 
 def _shape(spec: AskedSpec) -> Shape:
     where = spec.constraints
-    labels: Mapping[str, Any] = where.labels
     return Shape(
         gpus=spec.gpus,
+        gpus_max=spec.gpus_max,
         gpu_type=spec.gpu_type,
         min_vram_mib=spec.min_vram_mib or 0,
         vram_mib=spec.vram_mib,
@@ -96,7 +80,10 @@ def _shape(spec: AskedSpec) -> Shape:
         memory_mib=spec.memory,
         members=spec.members,
         distinct_nodes=spec.distinct_nodes,
-        labels=tuple(sorted(labels.items())),
+        topology=Topology(spec.topology),
+        labels=_pairs(where.labels),
         nodes=frozenset(where.nodes),
         exclude_nodes=frozenset(where.exclude_nodes),
+        affinity=_pairs(where.affinity),
+        anti_affinity=_pairs(where.anti_affinity),
     )

@@ -265,7 +265,9 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
         "preemptible": None if entry.preemptible else False,
         "preemption": {name: value for name, value in preemption.items() if value is not None} or None,
         "deadline": entry.deadline,
+        "on_deadline": entry.on_deadline,
         "max_wait": entry.max_wait,
+        "on_max_wait": entry.on_max_wait,
         "begin_at": entry.begin_at,
         "group": entry.group,
     }
