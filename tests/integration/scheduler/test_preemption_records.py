@@ -71,6 +71,7 @@ async def test_a_hold_that_had_not_started_when_it_was_taken_over_was_not_preemp
     node = Node("a")
     _, held, _ = await hold_that_is_taken_over(pool, node)
     await pool.turn(node.exited(held, RunEnd(outcome="never_started")))
-    assert await pool.sql.fetchval("SELECT void FROM preemptions WHERE victim_run = $1", held) is True
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions WHERE victim_run = $1", held)
+    assert (row["void"], row["empty_at"]) == (True, row["exited_at"])
     holder = "SELECT preemptions FROM job_states WHERE job_id = $1"
     assert await pool.sql.fetchval(holder, held.removesuffix(".1")) == 0
