@@ -54,11 +54,13 @@ HELD_MIB = 1024  # what hold.py takes; its context takes some more
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """What the checks work with: a Python with torch, a folder for results, and the cards."""
+    """What the checks work with: a Python with torch, a folder for results, and the cards; how often one repeats."""
 
     python: str
     folder: Path
     cards: tuple[GpuInfo, ...]
+    rounds: int = ROUNDS
+    torch: bool = True
 
 
 async def check_nvml() -> tuple[GpuInfo, ...]:
@@ -138,7 +140,7 @@ def check_latency(bench: Bench) -> None:
     """How long an urgent job takes to run on a card that a CUDA process holds."""
     waits: dict[str, list[float]] = {}
     gpus = str(len(bench.cards))
-    for _ in range(ROUNDS):
+    for _ in range(bench.rounds):
         low = submit("--class", "low", "--gpus", gpus, "--", bench.python, HOLD)
         said(low, "ready", "a CUDA process holds the card")
         urgent = submit("--class", "urgent", "--gpus", gpus, "--", bench.python, HOLD)
@@ -182,11 +184,13 @@ def check_training(bench: Bench) -> None:
     hold((folder / "calm").read_bytes() == (folder / "pushed").read_bytes(), "both models are the same, bit for bit")
 
 
-def run(record: Record, python: str, logs: Path | None, cards: tuple[GpuInfo, ...]) -> None:
+def run(record: Record, wanted: argparse.Namespace, cards: tuple[GpuInfo, ...]) -> None:
     """Every check on a cluster of its own, which is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="makeway-gpu-") as name:
         os.environ["MAKEWAY_STATE"] = f"{name}/state"
-        bench = Bench(python=python, folder=Path(name), cards=cards)
+        bench = Bench(
+            python=wanted.python, folder=Path(name), cards=cards, rounds=wanted.rounds, torch=not wanted.without_torch
+        )
         try:
             with record.check("2 a cluster on real cards"):
                 check_cluster(cards)
@@ -194,16 +198,17 @@ def run(record: Record, python: str, logs: Path | None, cards: tuple[GpuInfo, ..
                 check_process(bench)
             with record.check("4 a stranger on a card"):
                 check_stranger(bench)
-            with record.check(f"5 an urgent job, {ROUNDS} times"):
+            with record.check(f"5 an urgent job, {bench.rounds} times"):
                 check_latency(bench)
-            with record.check("6 a torch training, preempted and resumed"):
-                check_training(bench)
+            if bench.torch:
+                with record.check("6 a torch training, preempted and resumed"):
+                    check_training(bench)
         except (Failed, subprocess.CalledProcessError):
             print(situation(), file=sys.stderr)
             raise
         finally:
-            if logs is not None:
-                shutil.copytree(Path(name) / "state" / "logs", logs, dirs_exist_ok=True)
+            if wanted.logs is not None:
+                shutil.copytree(Path(name) / "state" / "logs", wanted.logs, dirs_exist_ok=True)
             makeway("down", "--wipe", "--grace", "2")
 
 
@@ -212,12 +217,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--logs", type=Path, help="where the cluster's logs are copied to")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often an urgent job is timed")
+    parser.add_argument("--without-torch", action="store_true", help="leave the last check out")
     wanted = parser.parse_args()
     record = Record()
     try:
         with record.check("1 NVML"):
             cards = asyncio.run(check_nvml())
-        run(record, wanted.python, wanted.logs, cards)
+        run(record, wanted, cards)
     except DriverMissing as error:
         print(f"no NVIDIA card here ({error}): nothing was checked", file=sys.stderr)
         return 3

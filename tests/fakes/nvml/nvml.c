@@ -9,10 +9,11 @@
  *   hang function=nvmlDeviceGetUtilizationRates
  *   slow function=nvmlDeviceGetHandleByIndex ms=300
  *
- * Sizes are MiB; blanks in names are underscores. A key that is missing, or "na", makes its function answer
+ * Sizes are MiB; blanks in names are underscores; used=auto is what the card's processes that live use together. A key that is missing, or "na", makes its function answer
  * NOT_SUPPORTED, or a process's memory NOT_AVAILABLE. Whole functions are left out by -DWITHOUT_V3 and
  * -DWITHOUT_EVENTS, as in old drivers. */
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,22 @@ static int reading(const char *function, device_t device, const char *key, unsig
     return code;
 }
 
+static int used_of(const char *function, device_t device, unsigned *out) {
+    char value[64];
+    int code = text(function, device, "used", value, sizeof value);
+    if (code != SUCCESS || strcmp(value, "auto") != 0) return reading(function, device, "used", out);
+    state_t state;
+    read_state(&state);
+    *out = 0;
+    for (int i = 0; i < state.count; i++) {
+        long card, pid, used;
+        const char *line = state.text[i];
+        if (!is_kind(line, "process") || !number_of(line, "card", &card) || card != card_of(device)) continue;
+        if (number_of(line, "pid", &pid) && kill((pid_t)pid, 0) == 0 && number_of(line, "used", &used)) *out += (unsigned)used;
+    }
+    return SUCCESS;
+}
+
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     state_t state;
@@ -173,7 +190,7 @@ int nvmlDeviceGetMemoryInfo(device_t device, memory_t *memory) {
     unsigned total, used;
     int code = reading("nvmlDeviceGetMemoryInfo", device, "total", &total);
     if (code != SUCCESS) return code;
-    code = reading("nvmlDeviceGetMemoryInfo", device, "used", &used);
+    code = used_of("nvmlDeviceGetMemoryInfo", device, &used);
     memory->total = total * MIB;
     memory->used = code == SUCCESS ? used * MIB : NOT_AVAILABLE;
     memory->free = code == SUCCESS ? memory->total - memory->used : 0;
