@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from laws import assert_laws, end_all
 from live_cluster import LiveCluster, live_cluster
+from makeway.commands.scenario import scenario_policy
 from preemption_cells import LANES, POOL
 
 _numbers = itertools.count(1)
@@ -28,6 +29,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveClu
 def cluster(shared_cluster: LiveCluster, request: pytest.FixtureRequest) -> Iterator[LiveCluster]:
     """The shared cluster. After each test all its jobs are at their end, and the laws are looked at."""
     yield from _checked(shared_cluster, request)
+
+
+@pytest.fixture
+def scenario_cluster(shared_cluster: LiveCluster, request: pytest.FixtureRequest) -> Iterator[LiveCluster]:
+    """The shared cluster under the policy of scenarios: one class, in which the larger of two priorities evicts."""
+    client = shared_cluster.client
+    client.apply_policy("default", scenario_policy().document)
+    yield from _checked(shared_cluster, request)
+    client.apply_policy("default", {"preset": "default"})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Drain, Job, Reason, Refusal, Run, RunState, Shape, StopCause
+from makeway_policy.model import Drain, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
@@ -21,6 +21,9 @@ from makeway_policy.rooms import NodeRoom, grew, node_room, takes_placements
 from makeway_policy.rules import Order, Policy, Strategy
 from makeway_policy.state import UNITS_PER_GPU, Changes, PoolState, is_leaving
 from makeway_policy.waking import Blocked, Key
+
+_TAKEN = frozenset({StopCause.HOLD_LOST, StopCause.PREEMPTED})
+"""Why a hold is given up for another's sake: as it is decided, and as it is read back from what is stored."""
 
 _BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
 
@@ -384,7 +387,7 @@ class Index:
             if run.after:
                 movers[job.job_id] = None
             self.unsettled.add(run.run_id)
-        if run.started_at is None and run.stop_cause is StopCause.HOLD_LOST:
+        if run.started_at is None and run.lease_state is LeaseState.NEXT and run.stop_cause in _TAKEN:
             self.dispossessed[job.job_id] = None
 
     def _refresh_waiting(self, job: Job, now: float) -> None:

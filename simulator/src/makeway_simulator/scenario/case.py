@@ -99,7 +99,7 @@ def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
     found = list(_swept(title, file))
     for variant in file.variants:
         given = {name: getattr(variant, name) for name in variant.model_fields_set & set(Scenario.model_fields)}
-        changed = file.model_copy(update=given)
+        changed = file.model_copy(update={"live": None, **given})
         changed = changed.model_copy(update={"jobs": tuple(_changed(changed.jobs or (), variant.change))})
         found.extend(_swept(f"{title}, {variant.name}", changed))
     return tuple(found)

@@ -84,7 +84,7 @@ def _problems(history: History, expectation: Expectation) -> Iterator[str]:
     given = {name: getattr(expectation, name) for name in expectation.model_fields_set}
     for name in given.keys() & _OF_A_MOMENT.keys():
         yield from _at_a_moment(history, expectation, _OF_A_MOMENT[name], given[name])
-    until = history.until if expectation.at is None else expectation.at + history.slack_seconds
+    until = (history.until if expectation.at is None else expectation.at) + history.slack_seconds
     for name in given.keys() & _OF_THE_WHOLE.keys():
         yield from _OF_THE_WHOLE[name](_Past(history=history, until=until, asked=expectation), given[name])
 
