@@ -12,15 +12,16 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-JOB_ID_LENGTH = 12
-
-JOB_ID_PATTERN = rf"^[{_ALPHABET}]{{{JOB_ID_LENGTH}}}$"
-RUN_ID_PATTERN = rf"^[{_ALPHABET}]{{{JOB_ID_LENGTH}}}\.[1-9][0-9]{{0,8}}$"
-NODE_ID_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
-GPU_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9:/_.-]{0,126}$"
-POOL_PATTERN = NODE_ID_PATTERN
-TEAM_PATTERN = r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$"
+from makeway_schemas.id_patterns import (
+    ALPHABET,
+    GPU_ID_PATTERN,
+    JOB_ID_LENGTH,
+    JOB_ID_PATTERN,
+    NODE_ID_PATTERN,
+    POOL_PATTERN,
+    RUN_ID_PATTERN,
+    TEAM_PATTERN,
+)
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID_PATTERN)]
 RunId = Annotated[str, StringConstraints(pattern=RUN_ID_PATTERN)]
@@ -33,7 +34,7 @@ TeamId = Annotated[str, StringConstraints(pattern=TEAM_PATTERN)]
 def new_job_id() -> str:
     """A fresh random job id; the database's primary key has the last word on its being unique."""
     # 256 is a multiple of 32, so each character is as likely as any other.
-    return "".join(_ALPHABET[byte % 32] for byte in secrets.token_bytes(JOB_ID_LENGTH))
+    return "".join(ALPHABET[byte % 32] for byte in secrets.token_bytes(JOB_ID_LENGTH))
 
 
 def run_id(job_id: str, number: int) -> str:

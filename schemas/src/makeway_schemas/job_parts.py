@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from makeway_schemas.durations import Seconds
-from makeway_schemas.ids import NODE_ID_PATTERN
+from makeway_schemas.id_patterns import NODE_ID_PATTERN
 
 DURATION_MAX_SECONDS: Final = 366 * 86400.0
 LABELS_MAX_ITEMS: Final = 64

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AwareDatetime, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
 
 from makeway_schemas.durations import Mib, Seconds
-from makeway_schemas.ids import TEAM_PATTERN
+from makeway_schemas.id_patterns import TEAM_PATTERN
 from makeway_schemas.job_parts import (
     DURATION_MAX_SECONDS,
     LABELS_MAX_ITEMS,

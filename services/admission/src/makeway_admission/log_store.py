@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from makeway_schemas.ids import RUN_ID_PATTERN, job_of, number_of
+from makeway_schemas.id_patterns import RUN_ID_PATTERN
+from makeway_schemas.ids import job_of, number_of
 
 _RUN_ID: Final = re.compile(RUN_ID_PATTERN.removesuffix("$"))
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from makeway_schemas.api import GpuView, NodeClosing, NodeCommandAccepted, NodeView
-from makeway_schemas.ids import NODE_ID_PATTERN
+from makeway_schemas.id_patterns import NODE_ID_PATTERN
 from starlette.responses import Response
 
 from makeway_admission.access import Principal, require_all_teams

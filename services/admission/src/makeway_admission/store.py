@@ -12,7 +12,7 @@ from asyncpg.pool import Pool
 from makeway_runtime.postgres.outbox import OutboxRow, OutboxStore
 from makeway_runtime.postgres.pool import Connection, lock_key
 from makeway_runtime.postgres.queries import load_queries
-from makeway_schemas.ids import JOB_ID_LENGTH
+from makeway_schemas.id_patterns import JOB_ID_LENGTH
 from makeway_schemas.states import TERMINAL, JobState
 
 from makeway_admission.access import NewToken, Principal, Role, TokenRow

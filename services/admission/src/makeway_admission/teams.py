@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from makeway_policy.rules import Policy
 from makeway_schemas.api import FieldProblem, TeamBody, TeamView
-from makeway_schemas.ids import TEAM_PATTERN
+from makeway_schemas.id_patterns import TEAM_PATTERN
 from starlette.responses import Response
 
 from makeway_admission.access import require_all_teams

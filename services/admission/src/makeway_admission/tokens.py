@@ -7,7 +7,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 from makeway_schemas.api import FieldProblem, TokenCreated, TokenRequest, TokenView
-from makeway_schemas.ids import NODE_ID_PATTERN, TEAM_PATTERN
+from makeway_schemas.id_patterns import NODE_ID_PATTERN, TEAM_PATTERN
 from starlette.responses import Response
 
 from makeway_admission.access import Principal, new_token

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from makeway_runtime.settings import ServiceSettings
-from makeway_schemas.ids import NODE_ID_PATTERN
+from makeway_schemas.id_patterns import NODE_ID_PATTERN
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr, StringConstraints
 
 _MIB = 1024 * 1024
