@@ -13,7 +13,7 @@ from makeway_policy.affinity import NodeLabels
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeNodes
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Drain, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause
+from makeway_policy.model import Drain, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause, Team
 from makeway_policy.queue import Bucket, Entry, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
@@ -73,6 +73,7 @@ class Index:
         self._limited: dict[tuple[object, ...], Bucket] = {}
         self._waves: dict[Shape, Wave] = {}
         self._used: dict[str, tuple[int, int]] = {}
+        self._rights: dict[str, Team] = {}
         self._hardware_version = -1
         self._ready: list[tuple[Key, int, Bucket | Wave | str]] = []
         self._timers: list[tuple[float, str, str]] = []
@@ -469,6 +470,11 @@ class Index:
             self._wake_holders(now)
 
     def _wake_team(self, team: str) -> None:
+        rights = self.state.team(team)
+        if self._rights.get(team) != rights:
+            self._rights[team] = rights
+            for bucket in self.blocked.of_team(team, frozenset(Reason)):
+                self._search_anew(bucket)
         used = (self.state.used((team,)), self.state.used((team,), later=True))
         before = self._used.get(team)
         self._used[team] = used

@@ -20,7 +20,7 @@ from makeway_policy.model import Group, Job, LeaseState, Run, RunState
 from makeway_policy.priority import class_of
 from makeway_policy.quota import is_preemptible
 from makeway_policy.rules import Policy
-from makeway_policy.state import PoolState
+from makeway_policy.state import PoolState, is_leaving
 
 _DAY_SECONDS = 86_400.0
 _ROUNDING = 1e-6
@@ -104,9 +104,11 @@ def group_room(state: PoolState, group: Group) -> int:
     down = up = 0
     for job in state.jobs_of_group(group.name):
         run = state.run_of(job.job_id)
-        running = run is not None and run.state is RunState.RUNNING and run.noticed_at is None
+        # A stop that is decided counts before its notice is delivered.
+        leaving = run is not None and not is_hold(run) and is_leaving(run)
+        running = run is not None and run.state is RunState.RUNNING and not leaving
         up += running
-        down += not running and (job.down or (run is not None and run.noticed_at is not None))
+        down += not running and (job.down or leaving)
     rooms = []
     if group.max_down is not None:
         rooms.append(group.max_down - down)

@@ -46,7 +46,7 @@ def refusal_of(
     """
     team = state.team(job.team)
     borrows = not job.preemptible and not within_guarantee(state, job, units, gone or ())
-    allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows)
+    allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
     for key, limit, reason, what in (*_limits(job, team), *allowed):
         used = state.used(key, later=gone is not None) - _leaving_units(state, key, gone or ())
         if limit is not None and used + units > round(limit * UNITS_PER_GPU):
@@ -73,7 +73,7 @@ def refusal_of(
     return None
 
 
-def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool) -> Iterator[Limit]:
+def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool, hard: bool) -> Iterator[Limit]:
     """Limits that hold where a team needs leave; none where everything is allowed."""
     if team.allowances is None:
         return
@@ -90,6 +90,13 @@ def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool) -
             team.allowances.get("not_preemptible", 0.0),
             Reason.ALLOWANCE,
             f"the allowance of team {team.team_id} to borrow for jobs that are not preemptible",
+        )
+    if hard:
+        yield (
+            (team.team_id, "hard", ""),
+            team.allowances.get("hard_groups", 0.0),
+            Reason.ALLOWANCE,
+            f"the allowance of team {team.team_id} for hard groups",
         )
 
 
@@ -194,12 +201,14 @@ def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]
         job = state.jobs[run.job_id]
         if is_leaving(run) or job.team != key[0]:
             continue
-        if len(key) == 1 or _counts_under(job, key):
+        if len(key) == 1 or _counts_under(state, job, key):
             total += needed_units(job, run, state)
     return total
 
 
-def _counts_under(job: Job, key: tuple[str, ...]) -> bool:
+def _counts_under(state: PoolState, job: Job, key: tuple[str, ...]) -> bool:
+    if key[1] == "hard":
+        return state.in_hard_group(job)
     if key[1] == "fixed":
         return not job.preemptible
     return key[2] == (job.class_name if key[1] == "class" else job.user)

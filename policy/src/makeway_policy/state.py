@@ -326,6 +326,11 @@ class PoolState:
         """The jobs of a disruption group, by id."""
         return tuple(self._jobs[each] for each in self._jobs_of_group.get(name, ()))
 
+    def in_hard_group(self, job: Job) -> bool:
+        """Whether the job is in a disruption group that may not be broken."""
+        group = self._groups.get(job.group) if job.group is not None else None
+        return group is not None and group.hard
+
     def team(self, team_id: str) -> Team:
         """The team's rights; those of an unknown team are the defaults."""
         known = self._teams.get(team_id)
@@ -345,8 +350,8 @@ class PoolState:
         return self.used((team_id,)) / UNITS_PER_GPU
 
     def used(self, key: tuple[str, ...], *, later: bool = False) -> int:
-        """Usage in millionths of a GPU, of (team,), (team, "class", class), (team, "user", user) or
-        (team, "fixed", ""), which is what jobs with `preemptible: false` use.
+        """Usage in millionths of a GPU, of (team,), (team, "class", class), (team, "user", user), (team, "fixed", ""),
+        which is what jobs with `preemptible: false` use, or (team, "hard", ""), those in hard disruption groups.
 
         `later`: as it will be when what is leaving has left.
         """
@@ -389,6 +394,8 @@ class PoolState:
             keys = [(job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user)]
             if not job.preemptible:
                 keys.append((job.team, "fixed", ""))
+            if self.in_hard_group(job):
+                keys.append((job.team, "hard", ""))
             place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
             units = sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in run.leases if lease.gpu_id == gpu_id)
             kept = sum(

@@ -282,12 +282,20 @@ class ClusterView(ApiModel):
 
 
 class TeamBody(ApiModel):
-    """``PUT /v1/teams/{id}``. Allowances are GPUs of ``urgent``, ``high`` and ``not_preemptible``; absent means 0."""
+    """``PUT /v1/teams/{id}``. Allowances are GPUs of ``urgent``, ``high``, ``not_preemptible`` and
+    ``hard_groups``; absent means 0.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     limit: int | None = Field(default=None, ge=0, le=1_000_000, strict=True, description="GPUs at most; null: none.")
     guarantee: int = Field(default=0, ge=0, le=1_000_000, strict=True)
+    user_limit: int | None = Field(
+        default=None, ge=0, le=1_000_000, strict=True, description="GPUs at most of each of its users; null: none."
+    )
+    gpu_hours_per_month: float | None = Field(
+        default=None, ge=0, le=1e12, description="Of a calendar month, UTC; then nothing more starts. null: any."
+    )
     weight: float = Field(default=1.0, ge=0, le=1_000_000)
     max_queued: int = Field(default=100_000, ge=0, le=10_000_000, strict=True)
     class_limits: dict[str, int] = Field(default_factory=dict)
@@ -300,6 +308,8 @@ class TeamView(ApiModel):
     team: str
     limit: int | None
     guarantee: int
+    user_limit: int | None = None
+    gpu_hours_per_month: float | None = None
     weight: float
     max_queued: int
     class_limits: dict[str, int] = Field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 import re
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from makeway_schemas.durations import Seconds
 from makeway_schemas.id_patterns import NODE_ID_PATTERN
@@ -13,6 +13,7 @@ DURATION_MAX_SECONDS: Final = 366 * 86400.0
 LABELS_MAX_ITEMS: Final = 64
 NODES_MAX_ITEMS: Final = 1024
 RETRIES_MAX: Final = 1000
+GROUP_MAX: Final = 1_000_000
 LABEL_VALUE_MAX_CHARACTERS: Final = 253
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,125}[A-Za-z0-9])?")
@@ -113,6 +114,29 @@ class Constraints(SpecModel):
     @classmethod
     def _label_names(cls, value: dict[str, str]) -> dict[str, str]:
         return checked_labels(value)
+
+
+class DisruptionGroup(SpecModel):
+    """Jobs of a team that must not all be down at once; the definition of the newest job of the group counts."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")] = Field(
+        description="What the jobs of the group share."
+    )
+    min_available: Annotated[Whole, Field(ge=0, le=GROUP_MAX)] | None = Field(
+        default=None, description="So many of them keep running; or give max_down."
+    )
+    max_down: Annotated[Whole, Field(ge=0, le=GROUP_MAX)] | None = Field(
+        default=None, description="At most so many of them are stopped at once; or give min_available."
+    )
+    hard: bool = Field(
+        default=True, strict=True, description="Never broken (needs the allowance hard_groups), or only if need be."
+    )
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.min_available is None) == (self.max_down is None):
+            raise ValueError("exactly one of min_available and max_down must be given")
+        return self
 
 
 class Retries(SpecModel):

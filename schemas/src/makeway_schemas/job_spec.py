@@ -16,6 +16,7 @@ from makeway_schemas.job_parts import (
     DURATION_MAX_SECONDS,
     LABELS_MAX_ITEMS,
     Constraints,
+    DisruptionGroup,
     Labels,
     NoticeSignal,
     OverdueAction,
@@ -151,6 +152,9 @@ class JobSpec(SpecModel):
     max_wait: _Duration | None = Field(default=None, description="Longest wait for its first start, from the submit.")
     on_max_wait: OverdueAction | None = Field(
         default=None, description="What becomes of it then: cancel, degrade or promote; default: the policy's."
+    )
+    group: DisruptionGroup | None = Field(
+        default=None, description="Jobs of the team of which only so many may be stopped at once."
     )
     requeue: bool = Field(
         default=True, strict=True, description="false: a preemption or the loss of its run is its end."

@@ -281,3 +281,32 @@ async def test_a_row_lock_held_by_somebody_else_ends_in_503_and_no_job(lone_admi
         assert "retry-after" in answer.headers
     assert await lone_admission.count("jobs") == 0
     assert (await lone_admission.submit(key="k1")).status_code == 201
+
+
+async def test_what_needs_an_allowance_or_passes_a_users_limit_is_refused_by_field(lone_admission: Admission) -> None:
+    await lone_admission.set_team("default", user_limit=2)
+    group = {"name": "web", "max_down": 1}
+    for fields, field, words in (
+        ({"gpus": 3}, "gpus", "the limit of each user"),
+        ({"group": group}, "group", "jobs in hard groups"),
+        ({"preemption": {"exempt_after": "1h"}}, "preemptible", "cannot be preempted"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "deadline", "in the future"),
+        ({"constraints": {"label": {"a": "b"}}}, "constraints.label", "did you mean labels?"),
+        ({"retries": {"max": 2000}}, "retries.max", "1000"),
+    ):
+        answer = await lone_admission.submit(**fields)
+        assert answer.status_code == 422, fields
+        problem = answer.json()["fields"][0]
+        assert (problem["field"], words in problem["message"]) == (field, True), problem
+    assert (await lone_admission.submit(group={**group, "hard": False})).status_code == 201
+    await lone_admission.set_team("default", allowances={"hard_groups": 4})
+    assert (await lone_admission.submit(group=group, gpus="2..8")).status_code == 201
+    assert (await lone_admission.submit(group=group, gpus=5)).status_code == 422
+
+
+async def test_teams_show_the_limits_they_were_given(lone_admission: Admission) -> None:
+    await lone_admission.set_team("vision", user_limit=2, gpu_hours_per_month=100.5)
+    team = await lone_admission.get("/v1/teams/vision")
+    assert (team["user_limit"], team["gpu_hours_per_month"]) == (2, 100.5)
+    for fields in ({"user_limit": -1}, {"gpu_hours_per_month": -0.5}, {"user_limit": 1.5}):
+        assert (await lone_admission.client.put("/v1/teams/vision", json=fields)).status_code == 422

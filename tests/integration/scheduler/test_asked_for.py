@@ -226,3 +226,72 @@ async def test_a_requeued_job_still_fits_its_time_limit(pool: PoolUnderTest) -> 
     victim, urgent = await preempt(pool, node)
     await pool.turn(node.exited(f"{victim}.1", preempted()), node.started(f"{urgent}.1"))
     assert await pool.state(victim) == "QUEUED"
+
+
+async def grouped(pool: PoolUnderTest, node: Node, **group: Any) -> tuple[str, str]:
+    """Two running jobs of one group, on a card each."""
+    await pool.turn(node.report())
+    group = {"name": "web", **group}
+    return await start_job(pool, node, group=group), await start_job(pool, node, group=group)
+
+
+async def test_a_hard_group_keeps_its_jobs_up_and_a_new_owner_knows_it(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    first, second = await grouped(pool, node, max_down=1)
+    await submitted(pool, class_name="urgent")
+    assert sorted([await pool.state(first), await pool.state(second)]) == ["RUNNING", "STOPPING"]
+    await pool.take_over()
+    await pool.turn(node.report())
+    assert pool.ledger.state.groups["default/web"].max_down == 1
+    await submitted(pool, class_name="urgent")
+    assert sorted([await pool.state(first), await pool.state(second)]) == ["RUNNING", "STOPPING"]
+
+
+async def test_the_newest_job_says_what_a_group_means(pool: PoolUnderTest) -> None:
+    await grouped(pool, Node("a", gpus=2), max_down=1)
+    await submitted(pool, group={"name": "web", "min_available": 2, "hard": False})
+    await submitted(pool, group={"name": "web", "max_down": 7}, team="other")
+    groups = pool.ledger.state.groups
+    assert (groups["default/web"].min_available, groups["default/web"].hard) == (2, False)
+    assert groups["other/web"].max_down == 7
+
+
+async def set_team(pool: PoolUnderTest, **columns: Any) -> None:
+    """Change the rights of the team as admission does, and look for them as the sweep does."""
+    for name, value in columns.items():
+        await pool.sql.execute(f"UPDATE teams SET {name} = $1, version = version + 1", value)
+    teams, _ = await pool.store.load_teams()
+    pool.ledger.new_teams = tuple(teams)
+    await pool.turn()
+
+
+async def test_the_limit_of_each_user_holds(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    await start_job(pool, node)
+    await set_team(pool, user_limit=1)
+    job = await submitted(pool)
+    waiting = await row(pool, job)
+    assert (waiting["reason_code"], waiting["reason"]) == (
+        "team_limit",
+        "the limit of each user of team default is 1 GPUs: 1 are in use and the job asks for 1",
+    )
+    await set_team(pool, user_limit=2)
+    assert await pool.state(job) == "STARTING"
+
+
+async def test_once_the_hours_of_the_month_are_used_nothing_more_starts(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    ran = await start_job(pool, node)
+    await pool.turn(node.exited(f"{ran}.1", ended()))
+    month = "date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'"
+    await pool.sql.execute(
+        f"UPDATE runs SET planned_at = {month} - interval '9 hours', started_at = {month} - interval '9 hours', "
+        f"ended_at = {month} + interval '3 hours'"
+    )
+    await set_team(pool, gpu_hours_per_month=2.5)
+    job = await submitted(pool)
+    assert (await row(pool, job))["reason"] == "team default has used 3 of its 2.5 GPU-hours of this month"
+    await set_team(pool, gpu_hours_per_month=None)
+    assert await pool.state(job) == "STARTING"

@@ -120,6 +120,7 @@ def test_an_unknown_reading_is_a_dash_not_zero(server: StubServer, makeway: Make
 
 def test_changing_one_limit_of_a_team_keeps_the_others(server: StubServer, makeway: Makeway) -> None:
     body = {"limit": 8, "guarantee": 2, "weight": 1.5, "max_queued": 50, "class_limits": {"low": 1}, "allowances": {}}
+    body |= {"user_limit": 3, "gpu_hours_per_month": 100.0}
     view = body | {"team": "vision", "gpus_used": 0, "jobs_waiting": 0, "jobs_running": 0}
     server.on("GET", "/v1/teams", [view])
     server.on("PUT", "/v1/teams/vision", view)

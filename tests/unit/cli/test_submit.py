@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from api_stub import JOB_ID, Answer, Makeway, StubServer
 from makeway.spec.flags import spec_flags
-from makeway_schemas.job_parts import Constraints, Preemption, Retries
+from makeway_schemas.job_parts import Constraints, DisruptionGroup, Preemption, Retries
 from makeway_schemas.job_spec import JobSpec
 
 
@@ -24,7 +24,7 @@ def sent(server: StubServer) -> dict[str, Any]:
 
 def test_each_field_has_a_flag() -> None:
     paths = {flag.path for flag in spec_flags()}
-    inner = {"preemption": Preemption, "constraints": Constraints, "retries": Retries}
+    inner = {"preemption": Preemption, "constraints": Constraints, "retries": Retries, "group": DisruptionGroup}
     names = {info.alias or name for name, info in JobSpec.model_fields.items()} - {"command", *inner}
     nested = {(outer, name) for outer, model in inner.items() for name in model.model_fields}
     assert paths == {(name,) for name in names} | nested

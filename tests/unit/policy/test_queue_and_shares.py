@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from makeway_policy import presets
-from makeway_policy.model import Group, Reason
+from makeway_policy.model import Group, Reason, RunState
 from makeway_policy.rules import Backfill, Order
 
 Pool = Any
@@ -237,3 +237,66 @@ def test_a_share_that_would_exceed_the_guarantee_reclaims_nothing(pool: Pool) ->
     assert pool.running() == {"a-1", "b-2"}
     assert pool.evictions == {"b-1": 1}
     assert not pool.starts_of("a-2")
+
+
+def test_jobs_in_hard_groups_are_bounded_by_their_allowance(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_team("a", allowances={"hard_groups": 2})
+    pool.state.put_group(Group(name="web", max_down=0))
+    pool.state.put_group(Group(name="batch", max_down=0, hard=False))
+    for number in range(3):
+        pool.submit(f"web-{number}", team="a", group="web", at=number)
+    pool.submit("batch-1", team="a", group="batch", at=5)
+    pool.run_until(10)
+    assert pool.running() == {"web-0", "web-1", "batch-1"}
+    assert reason(pool, "web-2") is Reason.ALLOWANCE
+    assert "for hard groups is 2 GPUs" in pool.reason("web-2")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"limit": 1}, {"limit": 2}),
+        ({"user_limit": 1}, {"user_limit": 2}),
+        ({"class_limits": {"scenario": 1}}, {}),
+        ({"gpu_hours_per_month": 5.0, "gpu_hours_used": 5.0}, {"gpu_hours_per_month": 5.0}),
+    ],
+)
+def test_more_rights_count_at_once(pool: Pool, before: dict[str, Any], after: dict[str, Any]) -> None:
+    pool.policy = replace(pool.policy, recheck_seconds=1e9)
+    pool.add_node("node-a", 2)
+    pool.add_team("a", **(before if "gpu_hours_used" not in before else {}))
+    pool.submit("a-1", team="a")
+    pool.run_until(1)
+    pool.add_team("a", **before)
+    pool.submit("a-2", team="a", at=2)
+    pool.run_until(5)
+    assert pool.running() == {"a-1"}
+    pool.at(10, lambda: pool.add_team("a", **after))
+    pool.run_until(11)
+    assert pool.starts_of("a-2") == [10]
+
+
+def test_a_guarantee_that_is_given_lets_a_waiting_job_take_borrowed_gpus_at_once(pool: Pool) -> None:
+    pool.policy = replace(pool.policy, recheck_seconds=1e9)
+    pool.add_node("node-a", 1)
+    pool.submit("b-1", team="b", pri=50)
+    pool.submit("a-1", team="a", pri=1, at=2)
+    pool.at(10, lambda: pool.add_team("a", guarantee=1))
+    pool.run_until(20)
+    assert pool.evictions == {"b-1": 1}
+
+
+def test_a_stop_that_no_notice_has_carried_yet_counts_as_down(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.state.put_group(Group(name="web", max_down=1))
+    pool.submit("web-1", pri=1, group="web", grace=60.0)
+    pool.submit("web-2", pri=1, group="web", grace=60.0)
+    pool.submit("hi-1", pri=9, at=10)
+    pool.run_until(11)
+    (stopped,) = pool.evictions
+    run = pool.state.run_of(stopped)
+    pool.state.put_run(replace(run, state=RunState.RUNNING, noticed_at=None))
+    pool.submit("hi-2", pri=9, at=12)
+    pool.run_until(20)
+    assert pool.evictions == {stopped: 1}

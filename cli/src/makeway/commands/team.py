@@ -37,6 +37,10 @@ def set_team(
     name: Annotated[str, typer.Argument(help="The team.")],
     limit: Annotated[str | None, typer.Option(help="GPUs at most, or none.")] = None,
     guarantee: Annotated[str | None, typer.Option(help="GPUs that the team can always get back.")] = None,
+    user_limit: Annotated[str | None, typer.Option(help="GPUs at most of each of its users, or none.")] = None,
+    gpu_hours_per_month: Annotated[
+        str | None, typer.Option(help="GPU-hours of a calendar month (UTC), or none; then nothing more starts.")
+    ] = None,
     weight: Annotated[float | None, typer.Option(help="Its weight where the order is fair; 0 is last.")] = None,
     max_queued: Annotated[str | None, typer.Option(help="Most jobs that may wait.")] = None,
     class_limit: Entries = None,
@@ -45,7 +49,14 @@ def set_team(
     state_dir: State = None,
 ) -> None:
     """Create a team or change what is named; --allow urgent=4, high=.., not_preemptible=.., --class-limit low=2."""
-    given = {"limit": limit, "guarantee": guarantee, "weight": weight, "max_queued": max_queued}
+    given = {
+        "limit": limit,
+        "guarantee": guarantee,
+        "user_limit": user_limit,
+        "gpu_hours_per_month": gpu_hours_per_month,
+        "weight": weight,
+        "max_queued": max_queued,
+    }
     changes = {field: _number(value) for field, value in given.items() if value is not None}
     client = connect(state_dir)
     with client:
@@ -92,6 +103,8 @@ def _print(teams: list[TeamView]) -> None:
         "USED",
         "GUARANTEE",
         "LIMIT",
+        "A USER",
+        "HOURS A MONTH",
         "WEIGHT",
         "RUNNING",
         "WAITING",
@@ -108,6 +121,8 @@ def _row(team: TeamView) -> tuple[str, ...]:
         f"{team.gpus_used:g}",
         str(team.guarantee),
         "none" if team.limit is None else str(team.limit),
+        "none" if team.user_limit is None else str(team.user_limit),
+        "any" if team.gpu_hours_per_month is None else f"{team.gpu_hours_per_month:g}",
         f"{team.weight:g}",
         str(team.jobs_running),
         str(team.jobs_waiting),

@@ -67,12 +67,12 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 def _flag(info: FieldInfo, path: tuple[str, ...], kinds: tuple[Any, ...]) -> Flag:
     name = path[-1]
     dashed = "-".join(path).replace("_", "-")
-    names: tuple[str, ...] = (f"--{dashed}", *_SHORT.get(name, ()))
+    names: tuple[str, ...] = (f"--{dashed}", *_SHORT.get(dashed, ()))
     kind: Any = str
     read: Callable[[Any], Any] = _as_number if int in kinds or float in kinds else _as_text
     metavar: str | None = _metavar(name, kinds)
     if dict in kinds:
-        names = (f"--{_SINGULAR.get(dashed, dashed)}", *_SHORT.get(name, ()))
+        names = (f"--{_SINGULAR.get(dashed, dashed)}", *_SHORT.get(dashed, ()))
         kind, read, metavar = list[str], _PAIRS.get(name, _pairs), "NAME=VALUE"
     elif tuple in kinds:
         each = _as_number if name == "exit_codes" else _as_text

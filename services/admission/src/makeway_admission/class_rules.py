@@ -32,6 +32,7 @@ class ClassRights:
     whole_gpus: int
     class_needs_allowance: bool
     not_preemptible: bool
+    hard_group: bool
 
 
 def find_class(name: str | None, policy: Policy) -> JobClass | None:
@@ -62,6 +63,7 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
         whole_gpus=0 if spec.vram_mib is not None or spec.shares is not None else spec.gpus,
         class_needs_allowance=job_class.needs_allowance,
         not_preemptible=firm,
+        hard_group=spec.group is not None and spec.group.hard,
     )
 
 

@@ -42,6 +42,8 @@ class Outcome(StrEnum):
     UNKNOWN_TEAM = "unknown_team"
     QUEUE_FULL = "queue_full"
     TEAM_LIMIT = "team_limit"
+    USER_LIMIT = "user_limit"
+    HARD_GROUPS_ALLOWANCE = "hard_groups_allowance"
     CLASS_LIMIT = "class_limit"
     CLASS_ALLOWANCE = "class_allowance"
     NOT_PREEMPTIBLE_ALLOWANCE = "not_preemptible_allowance"

@@ -164,6 +164,7 @@ async def _submit(
             whole_gpus=rights.whole_gpus,
             class_needs_allowance=rights.class_needs_allowance,
             not_preemptible=rights.not_preemptible,
+            hard_group=rights.hard_group,
             submitted_by=principal.name,
             traceparent=traceparent,
             key=key,
@@ -215,6 +216,12 @@ def _team_refusal(result: Answer, *, team: str) -> Refused:
             return refused(ProblemCode.QUEUE_FULL, detail, headers={"Retry-After": "10"})
         case Outcome.TEAM_LIMIT:
             return refused(ProblemCode.OVER_LIMIT, f"must be at most {bound}, the limit of team {team}", field="gpus")
+        case Outcome.USER_LIMIT:
+            detail = f"must be at most {bound}, the limit of each user of team {team}"
+            return refused(ProblemCode.OVER_LIMIT, detail, field="gpus")
+        case Outcome.HARD_GROUPS_ALLOWANCE:
+            detail = f"team {team} is allowed {bound} GPUs of jobs in hard groups"
+            return refused(ProblemCode.NOT_ALLOWED, detail, field="group")
         case Outcome.CLASS_LIMIT:
             detail = f"must be at most {bound}, the limit of team {team} for this class"
             return refused(ProblemCode.OVER_LIMIT, detail, field="gpus")

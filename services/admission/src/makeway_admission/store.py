@@ -42,6 +42,7 @@ class JobRequest:
     whole_gpus: int
     class_needs_allowance: bool
     not_preemptible: bool
+    hard_group: bool
     submitted_by: str
     traceparent: str | None = None
     key: str | None = None
@@ -104,6 +105,7 @@ async def admit_jobs(
         [each.whole_gpus for each in requests],
         [each.class_needs_allowance for each in requests],
         [each.not_preemptible for each in requests],
+        [each.hard_group for each in requests],
         [each.submitted_by for each in requests],
         [each.traceparent for each in requests],
         [each.key for each in requests],

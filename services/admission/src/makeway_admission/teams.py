@@ -56,6 +56,8 @@ async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team
         team=team,
         gpu_limit=body.limit,
         guarantee=body.guarantee,
+        user_limit=body.user_limit,
+        gpu_hours_per_month=body.gpu_hours_per_month,
         weight=body.weight,
         max_queued=body.max_queued,
         class_limits=body.class_limits,

@@ -155,6 +155,8 @@ def team_view(row: Row) -> TeamView:
         team=row["team_id"],
         limit=row["gpu_limit"],
         guarantee=row["guarantee"],
+        user_limit=row["user_limit"],
+        gpu_hours_per_month=row["gpu_hours_per_month"],
         weight=row["weight"],
         max_queued=row["max_queued"],
         class_limits=row["class_limits"],

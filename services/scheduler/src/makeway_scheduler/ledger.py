@@ -261,6 +261,8 @@ class Ledger:
         self.strays: dict[str, frozenset[str]] = {}
         """Per node: runs that it says are alive and whose end is booked already; they are told to stop."""
         self.ended: OrderedDict[str, int] = OrderedDict()
+        self.group_orders: dict[str, int] = {}
+        """Per disruption group the order of the newest job that has said what it means."""
         self.teams_version = 0
         self.new_teams: tuple[Team, ...] = ()
         """Rights that admission has changed; the next batch takes them."""

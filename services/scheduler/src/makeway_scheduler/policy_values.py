@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from makeway_policy.model import (
     Gpu,
     GpuHealth,
+    Group,
     Job,
     Lease,
     Member,
@@ -122,6 +123,7 @@ def job_value(job: JobRecord) -> Job:
         on_deadline=None if spec.on_deadline is None else Overdue(spec.on_deadline),
         on_max_wait=None if spec.on_max_wait is None else Overdue(spec.on_max_wait),
         has_started=job.first_started_at is not None,
+        group=group_name(job),
         labels=_pairs(spec.labels),
         refusal=refusal,
     )
@@ -229,6 +231,7 @@ def synchronise(ledger: Ledger, now: float) -> None:
     for job_id in ledger.jobs.touched():
         job = ledger.jobs.get(job_id)
         if job is not None and not _is_over(ledger, job):
+            _note_group(ledger, job)
             _put_if_new(state.jobs.get(job_id), job_value(job), state.put_job)
     for run_id in ledger.runs.touched():
         run = ledger.runs.get(run_id)
@@ -238,6 +241,21 @@ def synchronise(ledger: Ledger, now: float) -> None:
         job = ledger.jobs.get(job_id)
         if job_id in state.jobs and (job is None or _is_over(ledger, job)):
             state.remove_job(job_id)
+
+
+def group_name(job: JobRecord) -> str | None:
+    """The job's disruption group; groups are each team's own."""
+    return None if job.spec.group is None else f"{job.team}/{job.spec.group.name}"
+
+
+def _note_group(ledger: Ledger, job: JobRecord) -> None:
+    """What the newest job of a group says of it counts."""
+    wanted, name = job.spec.group, group_name(job)
+    if wanted is None or name is None or job.order < ledger.group_orders.get(name, 0):
+        return
+    ledger.group_orders[name] = job.order
+    group = Group(name=name, min_available=wanted.min_available, max_down=wanted.max_down, hard=wanted.hard)
+    _put_if_new(ledger.state.groups.get(name), group, ledger.state.put_group)
 
 
 def _is_over(ledger: Ledger, job: JobRecord) -> bool:

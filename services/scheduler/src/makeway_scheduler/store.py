@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,7 @@ _QUERIES: Final = load_queries("makeway_scheduler")
 _RECENT_SECONDS: Final = 600.0
 _EVER_SECONDS: Final = 10 * 365 * 86_400.0
 _MOST_ROWS: Final = 5_000
+HOURS_READ_SECONDS: Final = 60.0
 MOST_UNAPPLIED: Final = 5_000
 """Jobs, and as many commands, that ``unapplied`` returns at once: the oldest."""
 
@@ -53,6 +55,8 @@ class Store:
         """``pool`` are the connections, ``pool_id`` names the scheduling pool."""
         self._pool = pool
         self._pool_id = pool_id
+        self._hours: Mapping[str, float] = {}
+        self._hours_read_at: float | None = None
 
     async def take_pool(self, owner: str, heard: int) -> int:
         """Raise the pool's epoch above ``heard``; waits for the former owner's transaction. Returns the epoch."""
@@ -98,6 +102,7 @@ class Store:
         """The teams' rights and their version; in a pool where no team was set up, everything is allowed."""
         rows = [row async for row in _QUERIES.load_teams(self._pool)]
         any_configured = any(row["configured"] for row in rows)
+        hours = await self._hours_of_month() if any(row["gpu_hours_per_month"] is not None for row in rows) else {}
         teams = [
             Team(
                 team_id=row["team_id"],
@@ -105,12 +110,24 @@ class Store:
                 limit=None if row["gpu_limit"] is None else float(row["gpu_limit"]),
                 weight=row["weight"],
                 class_limits=row["class_limits"],
+                user_limit=None if row["user_limit"] is None else float(row["user_limit"]),
+                gpu_hours_per_month=row["gpu_hours_per_month"],
+                gpu_hours_used=0.0 if row["gpu_hours_per_month"] is None else hours.get(row["team_id"], 0.0),
                 allowances=row["allowances"] if any_configured else None,
                 max_queued=row["max_queued"],
             )
             for row in rows
         ]
         return teams, sum(row["version"] for row in rows)
+
+    async def _hours_of_month(self) -> Mapping[str, float]:
+        """GPU-hours of each team in this month, in hundredths; read once a minute, for it reads the month's runs."""
+        now = time.monotonic()
+        if self._hours_read_at is None or now - self._hours_read_at >= HOURS_READ_SECONDS:
+            rows = [row async for row in _QUERIES.load_month_use(self._pool, pool=self._pool_id)]
+            self._hours = {row["team_id"]: round(row["hours"], 2) for row in rows}
+            self._hours_read_at = now
+        return self._hours
 
     async def load_past_use(self, policy: Policy) -> dict[str, PastUse]:
         """What each team has used so far, from the runs that are kept; nothing where the policy does not count it.

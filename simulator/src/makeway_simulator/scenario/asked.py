@@ -21,7 +21,7 @@ class AskedSpec(JobSpec):
 
     members: Annotated[Whole, Field(ge=1, le=GPUS_MAX)] = 1
     distinct_nodes: bool = False
-    group: str | None = None
+    group: str | None = None  # type: ignore[assignment]
 
 
 def asked_of(job: CaseJob, policy: Policy) -> Job | Refusal:

@@ -3,7 +3,7 @@
 SELECT outcome, job_id, job_name, bound, outbox_id, fact
 FROM admit_jobs(
     :pool, :published::bigint[], :job_ids::text[], :teams::text[], :names::text[], :classes::text[], :specs::text[],
-    :gpus::integer[], :class_needs_allowance::boolean[], :not_preemptible::boolean[], :submitters::text[],
+    :gpus::integer[], :class_needs_allowance::boolean[], :not_preemptible::boolean[], :hard_group::boolean[], :submitters::text[],
     :traceparents::text[], :keys::text[], :hashes::bytea[]
 );
 
@@ -285,14 +285,16 @@ FROM pools AS p WHERE p.pool_id = :pool;
 
 -- name: list_teams
 -- Teams with what they use now: each GPU once a team, a share its fraction, without nodes declared dead.
-SELECT t.team_id, t.gpu_limit, t.guarantee, t.weight, t.max_queued, t.class_limits, t.allowances, t.configured,
+SELECT t.team_id, t.gpu_limit, t.guarantee, t.user_limit, t.gpu_hours_per_month, t.weight, t.max_queued, t.class_limits, t.allowances, t.configured,
        t.admitted - coalesce(p.settled, 0) AS jobs_waiting,
        coalesce(u.gpus_used, 0)::double precision AS gpus_used, coalesce(s.jobs_running, 0) AS jobs_running
 FROM teams AS t
 LEFT JOIN team_progress AS p ON p.team_id = t.team_id
 LEFT JOIN (
     SELECT part.team_id, sum(least(1.0, part.used)) AS gpus_used
-    FROM (SELECT j.team_id, l.gpu_id, sum(l.vram_mib::numeric / nullif(g.capacity_mib, 0)) AS used
+    FROM (SELECT j.team_id, l.gpu_id, sum(CASE WHEN l.slots >= g.capacity_slots THEN 1
+                                           WHEN l.vram_mib > 0 THEN l.vram_mib::numeric / nullif(g.capacity_mib, 0)
+                                           ELSE l.slots::numeric / g.capacity_slots END) AS used
           FROM leases AS l
           JOIN jobs AS j ON j.job_id = split_part(l.run_id, '.', 1)
           JOIN gpus AS g ON g.gpu_id = l.gpu_id
@@ -308,10 +310,13 @@ WHERE :team::text IS NULL OR t.team_id = :team ORDER BY t.team_id;
 
 -- name: put_team!
 -- Sets a team up; from now on it has the rights named here and no others.
-INSERT INTO teams AS t (team_id, gpu_limit, guarantee, weight, max_queued, class_limits, allowances, configured)
-VALUES (:team, :gpu_limit, :guarantee, :weight, :max_queued, :class_limits::jsonb, :allowances::jsonb, true)
+INSERT INTO teams AS t (team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits,
+    allowances, configured)
+VALUES (:team, :gpu_limit, :guarantee, :user_limit, :gpu_hours_per_month, :weight, :max_queued, :class_limits::jsonb,
+    :allowances::jsonb, true)
 ON CONFLICT (team_id) DO UPDATE SET
-    gpu_limit = EXCLUDED.gpu_limit, guarantee = EXCLUDED.guarantee, weight = EXCLUDED.weight,
+    gpu_limit = EXCLUDED.gpu_limit, guarantee = EXCLUDED.guarantee, user_limit = EXCLUDED.user_limit,
+    gpu_hours_per_month = EXCLUDED.gpu_hours_per_month, weight = EXCLUDED.weight,
     max_queued = EXCLUDED.max_queued, class_limits = EXCLUDED.class_limits, allowances = EXCLUDED.allowances,
     configured = true, version = t.version + 1;
 

@@ -67,15 +67,29 @@ FROM gpus AS g JOIN nodes AS n USING (node_id) WHERE n.pool_id = :pool ORDER BY 
 
 -- name: load_teams
 -- The teams with their rights, and whether any team was set up at all.
-SELECT team_id, gpu_limit, guarantee, weight, max_queued, class_limits, allowances, configured, version FROM teams ORDER BY team_id;
+SELECT team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits, allowances, configured, version
+FROM teams ORDER BY team_id;
+
+-- name: load_month_use
+-- GPU-hours that each team has used in this calendar month (UTC), what runs included.
+WITH month AS (SELECT date_trunc('month', clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS began)
+SELECT j.team_id, coalesce(sum(extract(epoch FROM coalesce(r.ended_at, clock_timestamp()) - greatest(r.started_at, month.began)) / 3600
+    * (SELECT sum(CASE WHEN (leased ->> 'slots')::integer >= g.capacity_slots THEN 1
+                       WHEN (leased ->> 'vram_mib')::integer > 0 THEN (leased ->> 'vram_mib')::double precision / nullif(g.capacity_mib, 0)
+                       ELSE (leased ->> 'slots')::double precision / g.capacity_slots END)
+       FROM jsonb_array_elements(r.gpus) AS leased JOIN gpus AS g ON g.gpu_id = leased ->> 'gpu_id')), 0)::double precision AS hours
+FROM month, runs AS r JOIN jobs AS j ON j.job_id = r.job_id
+WHERE r.pool_id = :pool AND r.started_at IS NOT NULL AND (r.ended_at IS NULL OR r.ended_at > month.began)
+GROUP BY j.team_id;
 
 -- name: load_past_use
 -- Per team the average number of GPUs of its runs, forgotten by half with each half-life, and the database's clock.
 WITH spans AS (
     SELECT j.team_id, extract(epoch FROM r.started_at)::double precision AS began,
         extract(epoch FROM coalesce(r.ended_at, clock_timestamp()))::double precision AS ended,
-        (SELECT sum(greatest((leased ->> 'vram_mib')::double precision / nullif(g.capacity_mib, 0),
-                             (leased ->> 'slots')::double precision / g.capacity_slots))
+        (SELECT sum(CASE WHEN (leased ->> 'slots')::integer >= g.capacity_slots THEN 1
+                         WHEN (leased ->> 'vram_mib')::integer > 0 THEN (leased ->> 'vram_mib')::double precision / nullif(g.capacity_mib, 0)
+                         ELSE (leased ->> 'slots')::double precision / g.capacity_slots END)
          FROM jsonb_array_elements(r.gpus) AS leased JOIN gpus AS g ON g.gpu_id = leased ->> 'gpu_id') AS gpus
     FROM runs AS r JOIN jobs AS j ON j.job_id = r.job_id
     WHERE r.pool_id = :pool AND r.started_at IS NOT NULL
