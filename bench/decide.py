@@ -89,9 +89,10 @@ class Bench:
                 self.submit()
 
     def start_all(self) -> None:
+        """Processes do not start all at one moment: they take up to a second."""
         for run in list(self.state.runs.values()):
             if run.lease_state is LeaseState.LIVE and run.started_at is None:
-                lifecycle.run_started(self.state, run.run_id, self.now)
+                lifecycle.run_started(self.state, run.run_id, self.now + self.random.random())
 
 
 def sustained(bench: Bench, seconds: float) -> float:

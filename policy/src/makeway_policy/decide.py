@@ -12,10 +12,10 @@ One pass, in this order:
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from makeway_policy import begin, costs, evictions, holds, judge, overdue, priority, quota, victims, withdrawal
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
+from makeway_policy.copies import changed
 from makeway_policy.explanation import explain_plan
 from makeway_policy.index import Index
 from makeway_policy.judge import Placed
@@ -56,12 +56,12 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
         choices.extend(holds.settle(index, now))
         choices.extend(evictions.drain(index, now))
         index.sync(now)
-        following = index.next_ready()
+        following = index.agenda.next()
         if isinstance(following, Bucket):
             choices.extend(_judge_first(index, following, now))
         elif following is not None:
             choices.extend(_move(index, following, now))
-        elif not (index.unsettled or index.draining):
+        elif not (index.unsettled or index.draining or index.wakeups.wake_by_refusals(now)):
             break
     choices.extend(_tell_fresh(index, now))
     index.sync(now)
@@ -76,7 +76,7 @@ def _revalue(index: Index, now: float) -> None:
     for run_id in due:
         run = state.runs.get(run_id)
         if run is not None:
-            state.put_run(replace(run, v=index.worth_of(state.jobs[run.job_id], run)))
+            state.put_run(changed(run, v=index.worth_of(state.jobs[run.job_id], run)))
     if due:
         index.sync(now)
 
@@ -103,7 +103,7 @@ def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
         return _tell(index, bucket, verdict)
     choice = _start(index, job, verdict, now) if isinstance(verdict, Placed) else _preempt(index, job, verdict, now)
     index.sync(now)
-    index.judge_again(bucket)
+    index.agenda.judge_again(bucket)
     return [choice]
 
 
@@ -146,16 +146,16 @@ def _take_hold(state: PoolState, run: Run, now: float) -> None:
     if run.lease_state is LeaseState.PENDING:
         state.remove_run(run.run_id, now)
         return
-    state.put_run(replace(run, state=RunState.NOTICED, noticed_at=now, stop_cause=StopCause.HOLD_LOST, leaves_by=now))
+    state.put_run(changed(run, state=RunState.NOTICED, noticed_at=now, stop_cause=StopCause.HOLD_LOST, leaves_by=now))
 
 
 def _notice(index: Index, candidate: victims.Candidate, now: float) -> Victim:
     state, run = index.state, candidate.run
     job = state.jobs[run.job_id]
     grace = candidate.grace_seconds
-    state.put_job(replace(job, preempted_at=(*job.preempted_at, now), down=True, last_end_preempted=True))
+    state.put_job(changed(job, preempted_at=(*job.preempted_at, now), down=True, last_end_preempted=True))
     state.put_run(
-        replace(
+        changed(
             run, lease_state=LeaseState.LEAVING, state=RunState.NOTICED, noticed_at=now,
             stop_cause=StopCause.PREEMPTED, grace_seconds=grace, leaves_by=now + grace,
         )
@@ -188,12 +188,12 @@ def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset
         after_preemption=job.last_end_preempted,
     )
     if not withdrawal.can_have_leases(index.state, run):
-        return replace(run, lease_state=LeaseState.PENDING)
+        return changed(run, lease_state=LeaseState.PENDING)
     return run
 
 
 def _book(state: PoolState, job: Job, run: Run) -> None:
-    state.put_job(replace(job, runs=run.number, refusal=None, unsatisfiable=False))
+    state.put_job(changed(job, runs=run.number, refusal=None, unsatisfiable=False))
     state.put_run(run)
 
 
@@ -202,7 +202,7 @@ def _trigger(index: Index, job: Job, plan: victims.Plan, now: float) -> Trigger:
         return Trigger.RECLAIM
     worth = priority.base(job, index.policy)
     needed_age = any(each.run.v + index.policy.delta > worth for each in plan.victims)
-    once_aged = not priority.may_take_victims(replace(job, queued_since=now, promoted=False), index.policy, now)
+    once_aged = not priority.may_take_victims(changed(job, queued_since=now, promoted=False), index.policy, now)
     return Trigger.SLA_PROMOTION if plan.victims and (needed_age or once_aged) else Trigger.ARRIVAL
 
 
@@ -254,5 +254,5 @@ def _wait(state: PoolState, job_id: str, refusal: Refusal) -> Wait | None:
     never = refusal.reason is Reason.NEVER_FITS or (refusal.detail.get("ever") == "no")
     if job.refusal is not None and job.refusal.reason is refusal.reason and job.unsatisfiable == never:
         return None
-    state.put_job(replace(job, refusal=refusal, unsatisfiable=never))
+    state.tell(changed(job, refusal=refusal, unsatisfiable=never))
     return Wait(job_id=job_id, refusal=refusal, unsatisfiable=never)

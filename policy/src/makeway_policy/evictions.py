@@ -64,7 +64,7 @@ def _empty(index: Index, node: Node, now: float) -> list[Choice]:
         overruled = "" if guard is None else f", although {guard.sentence}"
         sentence = f"node {node.node_id} is drained{overruled}"
         choices.append(_evict(state, policy, run, Trigger.DRAIN, now, sentence))
-    index.set_timer("drain", node.node_id, min(moments, default=None))
+    index.wake_for_drain(node.node_id, min(moments, default=None))
     return choices
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from makeway_policy import begin, judge, placement, priority, protection, victims
 from makeway_policy.index import Index
 from makeway_policy.model import Drain, GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
-from makeway_policy.queue import Bucket, Entry, bucket_key
+from makeway_policy.queue import Bucket, Entry
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
@@ -132,9 +132,7 @@ def _entry(index: Index, job: Job, now: float) -> _Place | None:
         return (*found, job.team)
     if job.job_id in index.state.jobs:
         return None
-    q, capped = priority.queue_value(job, index.policy, now)
-    bucket = Bucket(key=bucket_key(job, index.policy, now), team=job.team, capped=capped)
-    return bucket, (-q, job.submitted_at, job.order, job.job_id), job.team
+    return (*index.queue.place_for(job, now), job.team)
 
 
 def _count_ahead(index: Index, place: _Place) -> int:
@@ -144,9 +142,9 @@ def _count_ahead(index: Index, place: _Place) -> int:
 
 def _ahead_in(index: Index, bucket: Bucket, mine: Bucket, entry: Entry) -> int:
     """How many entries of a bucket come before `entry`; ties of q between teams are ordered by fair share."""
-    if index.fair and bucket.team != mine.team:
-        theirs = (0, 0.0, 0.0) if bucket.capped else (1, *index.share_of(bucket.team))
-        ours = (0, 0.0, 0.0) if mine.capped else (1, *index.share_of(mine.team))
+    if index.turns.fair and bucket.team != mine.team:
+        theirs = index.turns.of(bucket)[1:4]
+        ours = index.turns.of(mine, entry)[1:4]
         if theirs != ours:
             bound = (entry[0] + (1 if theirs < ours else 0), float("-inf"), 0, "")
             return bisect_left(bucket.entries, bound)
@@ -156,7 +154,7 @@ def _ahead_in(index: Index, bucket: Bucket, mine: Bucket, entry: Entry) -> int:
 def _first_ahead(index: Index, place: _Place) -> tuple[str, ...]:
     def keyed(bucket: Bucket) -> Iterator[tuple[tuple[float, ...], str]]:
         for entry in bucket.entries[: _ahead_in(index, bucket, place[0], place[1])]:
-            yield index.order_of(bucket, entry), entry[3]
+            yield index.turns.of(bucket, entry), entry[3]
 
     merged = heapq.merge(*(keyed(bucket) for bucket in index.queue.buckets.values()))
     return tuple(job_id for _, job_id in islice(merged, _SHOWN))

@@ -1,9 +1,12 @@
-"""Nodes by how many cards they have free, for one kind of request."""
+"""Nodes by how many cards they have free, for each kind of request."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from makeway_policy import placement
 from makeway_policy.model import Shape
+from makeway_policy.rooms import NodeRoom, takes_placements
+from makeway_policy.rules import Policy
 
 
 class FreeNodes:
@@ -35,6 +38,10 @@ class FreeNodes:
         """Whether any node has at least so many cards free."""
         return bool(self._order) and self._order[-1][0] >= cards
 
+    def most_of(self, node_ids: Iterable[str]) -> int:
+        """The most cards that one of these nodes has free."""
+        return max((self._count.get(node_id, 0) for node_id in node_ids), default=0)
+
     def among(self, node_ids: Iterable[str], cards: int, *, fullest_first: bool) -> list[str]:
         """Of these nodes those with at least so many cards, fewest (else most) first, then by id."""
         sign = 1 if fullest_first else -1
@@ -54,3 +61,38 @@ class FreeNodes:
             for place in range(max(first, start), end):
                 yield self._order[place][1]
             end = first
+
+
+class FreeCards:
+    """What is free on all nodes, by kind of request."""
+
+    def __init__(self, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
+        self._policy = policy
+        self._rooms = rooms
+        self._kinds: dict[tuple[object, ...], FreeNodes] = {}
+
+    def update(self, node_id: str, room: NodeRoom | None) -> None:
+        """A node has other room than before; None: it is gone."""
+        for found in self._kinds.values():
+            found.update(node_id, 0 if room is None else self._cards(room, found.shape))
+
+    def of(self, shape: Shape) -> FreeNodes:
+        """The nodes with cards free for requests of the shape's kind."""
+        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus == 0)
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = FreeNodes(shape)
+            for node_id, room in self._rooms.items():
+                found.update(node_id, self._cards(room, shape))
+        return found
+
+    def has_room(self, shape: Shape) -> bool:
+        """Whether any node has the free cards for one member of the shape."""
+        return self.of(shape).any_with(max(1, shape.gpus))
+
+    def _cards(self, room: NodeRoom, shape: Shape) -> int:
+        if not takes_placements(room.node):
+            return 0
+        if shape.gpus == 0:
+            return 1
+        return placement.fitting_cards(room, shape, self._policy, later=False)

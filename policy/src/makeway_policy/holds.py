@@ -48,7 +48,7 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
     else:
         due_at = None if run.empty_since is None else run.empty_since + policy.hold_expiry_seconds
     if due_at is None or due_at > now + _ROUNDING:
-        index.set_timer("hold", run.run_id, due_at)
+        index.wake_for_hold(run.run_id, due_at)
         return []
     backed_off = _back_off(index, job, now)
     if run.begun_at is None:

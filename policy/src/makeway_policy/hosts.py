@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator
 from makeway_policy import placement, priority
 from makeway_policy.model import Job, Shape
 from makeway_policy.queue import WaitingQueue
-from makeway_policy.reach import OUT_OF_REACH, Host, NodeReach, Threshold, VictimNodes
+from makeway_policy.reach import OUT_OF_REACH, NodeReach, Threshold
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.victim_nodes import Host, VictimNodes
 
 _ANYBODY: Threshold = (1e300, float("inf"))
+_LEFT_STALE = 64
+"""So many nodes may have changed before they are passed on although nobody asks."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
 
@@ -22,12 +25,14 @@ class Hosts:
         self.policy = policy
         self.queue = queue
         self.reaches = reaches
-        self._victim_nodes: dict[tuple[object, ...], VictimNodes] = {}
+        self._changed: dict[str, None] = {}
+        self._victim_nodes: dict[tuple[tuple[object, ...], bool], VictimNodes] = {}
 
     def node_changed(self, node_id: str) -> None:
         """Something on a node has changed: it is looked at anew when asked for."""
-        for found in self._victim_nodes.values():
-            found.stale.add(node_id)
+        self._changed[node_id] = None
+        if len(self._changed) > _LEFT_STALE:
+            self._pass_on()
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
         """How far the job may reach for victims; None if it may take none."""
@@ -48,7 +53,9 @@ class Hosts:
             return
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
         place = self.queue.place.get(job.job_id)
-        hints = place[0].hints if place is not None and job.shape.members == 1 else None
+        hints = None
+        if place is not None and place[0].searched == job.job_id and job.shape.members == 1:
+            hints = place[0].hints
         if over:
             found: Iterable[Host] = self._own_hosts(job, limit)
         elif hints is not None:
@@ -90,10 +97,18 @@ class Hosts:
         return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
 
     def _victim_nodes_for(self, shape: Shape, overrides: bool) -> VictimNodes:
-        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus, overrides)
-        found = self._victim_nodes.get(key)
+        self._pass_on()
+        kind = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus)
+        found = self._victim_nodes.get((kind, overrides))
         if found is None:
-            found = self._victim_nodes[key] = VictimNodes(shape, overrides=overrides)
-            found.stale.update(self.reaches)
-        found.refresh(self.policy, self.reaches)
+            # An urgent job is not to be the first that asks: what it needs is kept from the first of its shape on.
+            for each in {overrides, *(rules.overrides_minimum_run for rules in self.policy.classes.values())}:
+                if (kind, each) not in self._victim_nodes:
+                    self._victim_nodes[(kind, each)] = VictimNodes(shape, self.policy, self.reaches, overrides=each)
+            found = self._victim_nodes[(kind, overrides)]
         return found
+
+    def _pass_on(self) -> None:
+        for found in self._victim_nodes.values():
+            found.nodes_changed(self._changed)
+        self._changed.clear()

@@ -13,14 +13,11 @@ from dataclasses import dataclass, replace
 from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
-from makeway_policy.model import Job, Member, Reason, Refusal, Shape
+from makeway_policy.model import Job, Member, Reason, Refusal
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.rules import Strategy
-
-_RECLAIMERS = 8
-"""A borrower looks at the waiting jobs that could reclaim of so many shapes, first in queue order first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +35,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     never = index.never_fits(job.shape) or quota.can_ever(index.state, job)
     if never is not None:
         return never
-    room = index.has_room(job.shape)
+    room = index.free.has_room(job.shape)
     if not room and not _victims_in_reach(index, job, now):
         return _over(index, job, None) or _no_room(index, job, now)
     kept, keeper = _kept_from(index, job, now)
@@ -72,7 +69,7 @@ def _place_most(index: Index, job: Job, now: float) -> Placed | None:
     shape = job.shape
     if shape.gpus_max is None:
         return None
-    for gpus in range(min(shape.gpus_max, index.most_free(shape)), shape.gpus, -1):
+    for gpus in range(min(shape.gpus_max, index.free.of(shape).most), shape.gpus, -1):
         larger = replace(job, shape=replace(shape, gpus=gpus, gpus_max=None))
         if _over(index, larger, None) is not None:
             continue
@@ -110,21 +107,11 @@ def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Rese
 
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
-    yield from index.reservers.against(job, index.order_of_job(job, now))
-    for other in index.dispossessed_before(job, now):
-        if reservation.competes(other.shape, job.shape, index.policy):
-            yield index.reservers.of(other)
+    yield from index.reservers.against(job, index.turns.of_job(job, now))
     units = quota.needed_units(job, None, index.state)
     if quota.within_guarantee(index.state, job, max(1, units)):
         return
-    shapes: set[Shape] = set()
-    for waiting in index.reclaimers_of(job):
-        if waiting.shape in shapes or not reservation.competes(waiting.shape, job.shape, index.policy):
-            continue
-        yield index.reservers.of(waiting)
-        shapes.add(waiting.shape)
-        if len(shapes) == _RECLAIMERS:
-            return
+    yield from index.reservers.reclaimers(job)
 
 
 def place_beside(index: Index, job: Job, now: float) -> Placed | None:

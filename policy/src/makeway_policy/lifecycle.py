@@ -3,8 +3,7 @@
 The live scheduler and the simulator apply facts with the same functions, so that what a decision reads means the same.
 """
 
-from dataclasses import replace
-
+from makeway_policy.copies import changed
 from makeway_policy.model import LeaseState, Run, RunState
 from makeway_policy.state import PoolState
 
@@ -13,7 +12,7 @@ def run_begun(state: PoolState, run_id: str, now: float) -> None:
     """The node has begun the start: the hold's clock ends."""
     run = state.runs.get(run_id)
     if run is not None and run.begun_at is None:
-        state.put_run(replace(run, begun_at=now))
+        state.put_run(changed(run, begun_at=now))
 
 
 def run_started(state: PoolState, run_id: str, now: float) -> None:
@@ -27,7 +26,7 @@ def run_started(state: PoolState, run_id: str, now: float) -> None:
     live = LeaseState.LIVE if run.lease_state is LeaseState.NEXT else run.lease_state
     noticed = run.noticed_at is not None
     state.put_run(
-        replace(
+        changed(
             run,
             lease_state=LeaseState.LEAVING if noticed else live,
             state=RunState.NOTICED if noticed else RunState.RUNNING,
@@ -39,7 +38,7 @@ def run_started(state: PoolState, run_id: str, now: float) -> None:
     )
     job = state.jobs[run.job_id]
     state.put_job(
-        replace(
+        changed(
             job, has_started=True, down=False, last_end_preempted=False, failed_holds=0, no_victims_until=0.0,
             promoted=False,
         )
@@ -50,7 +49,7 @@ def acked(state: PoolState, run_id: str, now: float, progress: float | None = No
     """The job has saved its state; work before `now` is safe."""
     run = state.runs.get(run_id)
     if run is not None:
-        state.put_run(replace(run, last_ack_at=now, progress=run.progress if progress is None else progress))
+        state.put_run(changed(run, last_ack_at=now, progress=run.progress if progress is None else progress))
 
 
 def run_released(state: PoolState, run_id: str, now: float) -> tuple[Run, ...]:
@@ -65,5 +64,5 @@ def run_released(state: PoolState, run_id: str, now: float) -> tuple[Run, ...]:
     job = state.jobs[run.job_id]
     if run.started_at is not None:
         used = job.used_seconds + max(0.0, now - run.started_at)
-        state.put_job(replace(job, used_seconds=used, queued_since=now))
+        state.put_job(changed(job, used_seconds=used, queued_since=now))
     return state.remove_run(run_id, now)

@@ -331,11 +331,15 @@ class Run:
     @property
     def leases(self) -> tuple[Lease, ...]:
         """All leases, member by member."""
+        if len(self.members) == 1:
+            return self.members[0].leases
         return tuple(lease for member in self.members for lease in member.leases)
 
     @property
     def node_ids(self) -> tuple[str, ...]:
         """The nodes of its members, each once, in order."""
+        if len(self.members) == 1:
+            return (self.members[0].node_id,)
         return tuple(dict.fromkeys(member.node_id for member in self.members))
 
 

@@ -15,7 +15,6 @@ tightest card, NVLink groups kept whole, neighbours together; ties end in GPU in
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from makeway_policy.model import Gpu, Job, Lease, LeaseKind, Member, Node, Shape, Topology
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
@@ -37,19 +36,21 @@ def kind_of(shape: Shape) -> LeaseKind:
     return LeaseKind.SLOTS if shape.shares is not None else LeaseKind.WHOLE
 
 
-@lru_cache(maxsize=65536)
-def _suits(gpu: tuple[str, int, str | None], shape: Shape, names: frozenset[str] | None) -> bool:
-    type_name, vram_mib, profile = gpu
-    if (profile or None) != (shape.mig or None):
-        return False
-    if names is not None and type_name.casefold() not in names:
-        return False
-    return vram_mib >= max(shape.min_vram_mib, shape.vram_mib or 0)
-
-
 def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:
     """Whether the card could serve the shape if it were empty: type, size, MIG profile."""
-    return _suits((gpu.type_name, gpu.vram_mib, gpu.mig_profile), shape, names_of(shape.gpu_type, policy))
+    if (gpu.mig_profile or None) != (shape.mig or None):
+        return False
+    if gpu.vram_mib < max(shape.min_vram_mib, shape.vram_mib or 0):
+        return False
+    names = names_of(shape.gpu_type, policy)
+    return names is None or gpu.type_name.casefold() in names
+
+
+def suitable(room: NodeRoom, shape: Shape, policy: Policy) -> Sequence[CardRoom]:
+    """The cards of a node that suit the shape, whatever is on them."""
+    if room.uniform:
+        return room.cards if suits(room.cards[0].gpu, shape, policy) else ()
+    return [card for card in room.cards if suits(card.gpu, shape, policy)]
 
 
 def names_of(gpu_type: str | None, policy: Policy) -> frozenset[str] | None:
@@ -85,7 +86,9 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
         return None
     shape = job.shape
     cards = [
-        card for card in room.cards if card.gpu.gpu_id not in job.avoid_gpus and takes(card, shape, policy, later=later)
+        card
+        for card in suitable(room, shape, policy)
+        if card.gpu.gpu_id not in job.avoid_gpus and _has_place(card, shape, later=later)
     ]
     chosen = _choose(cards, shape, strategy, later)
     if chosen is None:
@@ -96,7 +99,7 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
         return None
     after: set[str] = set()
     for card in chosen:
-        if later and not takes(card, shape, policy, later=False):
+        if later and not _has_place(card, shape, later=False):
             after.update(card.leaving)
     if later:
         after = _with_host_room(room, after, cpus, memory_mib)
@@ -122,7 +125,7 @@ def _with_host_room(room: NodeRoom, after: set[str], cpus: float, memory_mib: in
 
 def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:
     """How many cards of the node could serve one GPU of the shape."""
-    return sum(1 for card in room.cards if takes(card, shape, policy, later=later))
+    return sum(1 for card in suitable(room, shape, policy) if _has_place(card, shape, later=later))
 
 
 def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
@@ -135,8 +138,11 @@ def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
 
 def takes(card: CardRoom, shape: Shape, policy: Policy, *, later: bool) -> bool:
     """Whether the card could serve one GPU of the shape, now or once what is leaving has left."""
-    if not suits(card.gpu, shape, policy):
-        return False
+    return suits(card.gpu, shape, policy) and _has_place(card, shape, later=later)
+
+
+def _has_place(card: CardRoom, shape: Shape, *, later: bool) -> bool:
+    """Whether a card that suits the shape has room for one GPU of it."""
     vram, slots, kinds = (
         (card.vram_later, card.slots_later, card.kinds_later)
         if later

@@ -37,6 +37,13 @@ def queue_value(job: Job, policy: Policy, now: float) -> tuple[int, bool]:
     return min(wanted, cap), wanted >= cap > own
 
 
+def cap_of(job: Job, policy: Policy) -> int | None:
+    """The q at which aging ends for the job; None if it never adds anything."""
+    if not policy.priorities or policy.aging_cap <= base(job, policy):
+        return None
+    return policy.aging_cap
+
+
 def steps(job: Job, policy: Policy, now: float) -> int:
     """How many whole aging steps the job has made in its current stay in the queue."""
     sla_wait = class_of(job, policy).sla_wait_seconds

@@ -135,7 +135,7 @@ def _by_budget(job: Job, run: Run, policy: Policy, now: float, overrides: bool) 
 def _budget_returns_at(job: Job, policy: Policy, now: float) -> float | None:
     """When a used-up daily number has room again; None if it has room now."""
     limit = class_of(job, policy).preemptions_per_day
-    if limit is None:
+    if limit is None or (limit and not job.preempted_at):
         return None
     recent = sorted(at for at in job.preempted_at if at > now - _DAY_SECONDS + _ROUNDING)
     if len(recent) < limit:

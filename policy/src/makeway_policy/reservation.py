@@ -42,14 +42,17 @@ class ExpectedStarts:
         self.stale: set[str] = set()
         self._times: dict[str, list[tuple[float, str]]] = {}
         self._order: list[tuple[float, str]] = []
+        self._known: dict[str, dict[str, tuple[CardRoom, float]]] = {}
 
     def refresh(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
         """Bring the nodes that changed up to date."""
         for node_id in self.stale:
             self._forget(node_id)
             room = rooms.get(node_id)
-            if room is not None and takes_placements(room.node):
-                self._learn(node_id, _card_times(state, policy, room, self.shape))
+            if room is None:
+                self._known.pop(node_id, None)
+            elif takes_placements(room.node):
+                self._learn(node_id, self._card_times(state, policy, room))
         self.stale.clear()
 
     def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
@@ -76,6 +79,22 @@ class ExpectedStarts:
         count = 1 if self.shape.distinct_nodes else max(1, len(times) // size)
         count = min(count, self.shape.members)
         return [(times[number * size + size - 1][0], node_id, number) for number in range(count)]
+
+    def _card_times(self, state: PoolState, policy: Policy, room: NodeRoom) -> list[tuple[float, str]]:
+        """When each card that suits can serve one GPU, the soonest first; unchanged cards as they were."""
+        known = self._known.get(room.node.node_id, {})
+        cards = placement.suitable(room, self.shape, policy)
+        ends: dict[str, tuple[CardRoom, float]] = {}
+        for card in cards:
+            old = known.get(card.gpu.gpu_id)
+            same = old is not None and old[0] is card
+            ends[card.gpu.gpu_id] = old if same and old else (card, _card_time(state, card, self.shape))
+        # A hold waits for others: when they go is not seen on its cards.
+        self._known[room.node.node_id] = {
+            gpu_id: each for gpu_id, each in ends.items() if not any(run.after for run in each[0].runs)
+        }
+        times = [(at, card.gpu.index, gpu_id) for gpu_id, (card, at) in ends.items()]
+        return [(at, gpu_id) for at, _, gpu_id in sorted(times)]
 
     def _learn(self, node_id: str, times: list[tuple[float, str]]) -> None:
         size = max(1, self.shape.gpus)
@@ -141,15 +160,6 @@ def expected_end(state: PoolState, run: Run) -> float:
         return run.started_at + left
     begins = max((expected_end(state, state.runs[each]) for each in run.after), default=run.decided_at)
     return begins + left
-
-
-def _card_times(state: PoolState, policy: Policy, room: NodeRoom, shape: Shape) -> list[tuple[float, str]]:
-    times = [
-        (_card_time(state, card, shape), card.gpu.index, card.gpu.gpu_id)
-        for card in room.cards
-        if placement.suits(card.gpu, shape, policy)
-    ]
-    return [(at, gpu_id) for at, _, gpu_id in sorted(times)]
 
 
 def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:

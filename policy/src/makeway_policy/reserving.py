@@ -1,60 +1,161 @@
-"""Which waiting jobs reserve, kept from call to call: the blocked jobs in queue order, and their expected starts."""
+"""Which waiting jobs reserve, kept from call to call: the blocked jobs in queue order, and their expected starts.
+
+Two kinds of jobs reserve: the first of each set of competing GPUs that is within quota and lacks only GPUs, against
+whoever is behind it; and whoever could reclaim, against borrowers.
+"""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from makeway_policy import quota, reservation
-from makeway_policy.model import Job, Reason, Shape
-from makeway_policy.queue import Bucket
+from makeway_policy import priority, quota, reservation
+from makeway_policy.model import Job, Reason, Refusal, Shape
+from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns, WaitingQueue
 from makeway_policy.reservation import ExpectedStarts, Reservation
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
 _LACKS_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF})
-_SHAPES_KEPT = 16
+_SHAPES_KEPT = 32
 _LOOKED_AT = 64
+_RECLAIMERS = 8
+"""A borrower looks at the waiting jobs that could reclaim of so many shapes, first in queue order first."""
 
-_Entry = tuple[tuple[float, ...], str]
 _Wanted = tuple[str | None, str | None, frozenset[str], bool]
+
+_Claim = tuple[Key, str, int, Reservation]
+"""What decides who passes a reservation: the reserver's place, class and base, and what it is expected to get."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """Who reserves what: against whoever is behind, in queue order, and against borrowers.
+
+    Not `complete` where there are too many who could reclaim to keep them all in sight.
+    """
+
+    reserving: tuple[_Claim, ...] = ()
+    reclaiming: tuple[_Claim, ...] = ()
+    complete: bool = True
+
+    def is_same_for(self, key: Key, other: "View") -> bool:
+        """Whether both are the same for a job at this place in the queue."""
+        if self is other:
+            return True
+        mine, theirs = ([each for each in view.reserving if each[0] < key] for view in (self, other))
+        return mine == theirs and self.reclaiming == other.reclaiming
 
 
 class Reservers:
-    """The jobs that are within quota and lack only GPUs, first in queue order first."""
+    """The jobs that reserve.
 
-    def __init__(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
+    `guaranteed` are the teams with a guarantee; `dispossessed` the jobs whose hold was taken: each is decided again
+    once its node has let go, and reserves until then against whoever is behind it.
+    """
+
+    def __init__(
+        self,
+        state: PoolState,
+        policy: Policy,
+        rooms: dict[str, NodeRoom],
+        waiting: tuple[WaitingQueue, Turns],
+        never_fits: Callable[[Shape], Refusal | None],
+    ) -> None:
+        self.guaranteed: tuple[str, ...] = ()
+        self.dispossessed: dict[str, None] = {}
+        self._never_fits = never_fits
         self._state = state
         self._policy = policy
         self._rooms = rooms
-        self._waiting: dict[_Wanted, list[_Entry]] = {}
-        self._place: dict[tuple[object, ...], tuple[_Wanted, _Entry]] = {}
+        self._queue, self._turns = waiting
+        self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
+        self._place: dict[tuple[object, ...], tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
-        self._first: list[_Entry] | None = None
-        self._seen: list[tuple[tuple[float, ...], Reservation]] = []
+        self._first: list[tuple[Key, str]] | None = None
+        self._view = View()
 
-    def block(self, bucket: Bucket, key: tuple[float, ...]) -> None:
+    def block(self, bucket: Bucket) -> None:
         """A bucket was refused: its first job reserves if it lacks only GPUs."""
         self.unblock(bucket)
         if bucket.blocked is not None and bucket.blocked.reason in _LACKS_ROOM:
-            entry = (key, bucket.head)
+            entry, lane = bucket.entries[0], self._turns.lane(bucket)
             wanted = _wanted(self._state.jobs[bucket.head].shape)
-            insort(self._waiting.setdefault(wanted, []), entry)
-            self._place[bucket.key] = (wanted, entry)
+            insort(self._waiting.setdefault(wanted, {}).setdefault(lane, []), entry)
+            self._place[bucket.key] = (wanted, lane, entry)
             self._first = None
 
     def unblock(self, bucket: Bucket) -> None:
         """A bucket is judged again, or is gone."""
         place = self._place.pop(bucket.key, None)
         if place is not None:
-            entries = self._waiting[place[0]]
-            del entries[bisect_left(entries, place[1])]
+            wanted, lane, entry = place
+            entries = self._waiting[wanted][lane]
+            del entries[bisect_left(entries, entry)]
+            if not entries:
+                del self._waiting[wanted][lane]
             self._first = None
 
-    def moved(self) -> bool:
-        """Whether other jobs reserve than when this was last asked, or are expected to start elsewhere or otherwise."""
-        seen = self._seen
-        self._seen = [(key, self.of(self._state.jobs[job_id])) for key, job_id in self._reservers()]
-        return seen != self._seen
+    def view(self) -> View:
+        """Who reserves what, as things are; the same object as long as it is the same."""
+        able, complete = self._able_to_reclaim()
+        reserving = [(key, self._state.jobs[job_id]) for key, job_id in self._reservers()]
+        reserving.extend(self._dispossessed())
+        view = View(
+            reserving=tuple(self._claim(key, job) for key, job in reserving),
+            reclaiming=tuple(self._claim(key, job) for key, job in able),
+            complete=complete,
+        )
+        if view != self._view:
+            self._view = view
+        return self._view
+
+    def _claim(self, key: Key, job: Job) -> _Claim:
+        return (key, job.class_name, priority.base(job, self._policy), self.of(job))
+
+    def _able_to_reclaim(self) -> tuple[list[tuple[Key, Job]], bool]:
+        """Who any borrower could have to respect; and whether these are all that could ever matter."""
+        teams: dict[Shape, set[str]] = {}
+        able: list[tuple[Key, Job]] = []
+        for key, job in self._reclaimers(None):
+            known = teams.setdefault(job.shape, set())
+            if len(teams) > _RECLAIMERS:
+                return able, False
+            # For the first one's own team the second counts.
+            if len(known) < 2 and job.team not in known:
+                known.add(job.team)
+                able.append((key, job))
+        return able, True
+
+    def reclaimers(self, job: Job) -> Iterator[Reservation]:
+        """Against a borrower: what waiting jobs of other teams, within their guarantee, are expected to get."""
+        shapes: set[Shape] = set()
+        for _, waiting in self._reclaimers(job.team):
+            if waiting.shape in shapes or not reservation.competes(waiting.shape, job.shape, self._policy):
+                continue
+            yield self.of(waiting)
+            shapes.add(waiting.shape)
+            if len(shapes) == _RECLAIMERS:
+                return
+
+    def _reclaimers(self, but: str | None) -> list[tuple[Key, Job]]:
+        """The first waiting job of each shape and team that is within its guarantee with it, in queue order."""
+        found: list[tuple[Key, Job]] = []
+        for team in self.guaranteed:
+            if team == but:
+                continue
+            first: dict[Shape, tuple[Key, Job]] = {}
+            for bucket in self._queue.buckets_of(team):
+                job = self._state.jobs[bucket.head]
+                if self._never_fits(job.shape) is not None:
+                    continue
+                key = self._turns.of(bucket)
+                if job.shape not in first or key < first[job.shape][0]:
+                    first[job.shape] = (key, job)
+            for key, job in first.values():
+                if quota.within_guarantee(self._state, job, quota.needed_units(job, None, self._state)):
+                    found.append((key, job))
+        return sorted(found, key=lambda each: each[0])
 
     def usage_changed(self) -> None:
         """Some team uses more or less: others may be within their quota."""
@@ -65,7 +166,7 @@ class Reservers:
         for starts in self._starts.values():
             starts.stale.add(node_id)
 
-    def against(self, job: Job, key: tuple[float, ...]) -> Iterator[Reservation]:
+    def against(self, job: Job, key: Key) -> Iterator[Reservation]:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
         for their_key, job_id in self._reservers():
             if their_key >= key:
@@ -73,6 +174,13 @@ class Reservers:
             reserver = self._state.jobs[job_id]
             if job_id != job.job_id and reservation.competes(reserver.shape, job.shape, self._policy):
                 yield self.of(reserver)
+        for their_key, other in self._dispossessed():
+            if their_key < key and reservation.competes(other.shape, job.shape, self._policy):
+                yield self.of(other)
+
+    def _dispossessed(self) -> list[tuple[Key, Job]]:
+        jobs = [self._state.jobs[job_id] for job_id in self.dispossessed]
+        return [(self._turns.of_job(job, self._turns.now), job) for job in jobs]
 
     def of(self, job: Job) -> Reservation:
         """What the job is expected to get, and when."""
@@ -89,10 +197,14 @@ class Reservers:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         return Reservation(job_id=job.job_id, start=found[0], gpus=found[1])
 
-    def _reservers(self) -> list[_Entry]:
+    def _reservers(self) -> list[tuple[Key, str]]:
         """The first of each set of competing GPUs."""
         if self._first is None:
-            found = (self._first_within_quota(entries) for entries in self._waiting.values())
+            found = (
+                self._first_within_quota(lane, entries)
+                for lanes in self._waiting.values()
+                for lane, entries in lanes.items()
+            )
             firsts = sorted(entry for entry in found if entry is not None)
             self._first = []
             shapes: list[Shape] = []
@@ -103,12 +215,12 @@ class Reservers:
                 shapes.append(shape)
         return self._first
 
-    def _first_within_quota(self, entries: list[_Entry]) -> _Entry | None:
+    def _first_within_quota(self, lane: Lane, entries: list[Entry]) -> tuple[Key, str] | None:
         for entry in entries[:_LOOKED_AT]:
-            job = self._state.jobs[entry[1]]
+            job = self._state.jobs[entry[3]]
             units = quota.needed_units(job, None, self._state)
             if quota.refusal_of(self._state, self._policy, job, units) is None:
-                return entry
+                return self._turns.key(lane, entry), entry[3]
         return None
 
 

@@ -13,6 +13,7 @@ from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
 _NO_KINDS: frozenset[LeaseKind] = frozenset()
+_KINDS = {kind: frozenset({kind}) for kind in LeaseKind}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,8 @@ class CardRoom:
 class NodeRoom:
     """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first.
 
-    CPU and memory of a node that does not count them are infinite.
+    `uniform` says that all cards are of one kind, so that what suits one suits all. CPU and memory of a node that does
+    not count them are infinite.
     """
 
     node: Node
@@ -61,11 +63,14 @@ class NodeRoom:
     gpu_count: int
     leaving: tuple[Run, ...]
     hosts_runs: bool
+    uniform: bool
 
 
 def grew(old: NodeRoom, new: NodeRoom) -> bool:
     """Whether there is more room of any kind than before."""
-    if len(new.cards) != len(old.cards) or (new.cpus_now, new.cpus_later) > (old.cpus_now, old.cpus_later):
+    if new.node != old.node or new.gpu_count != old.gpu_count or len(new.cards) != len(old.cards):
+        return True
+    if new.cpus_now > old.cpus_now or new.cpus_later > old.cpus_later:
         return True
     if new.memory_now > old.memory_now or new.memory_later > old.memory_later:
         return True
@@ -76,6 +81,9 @@ def grew(old: NodeRoom, new: NodeRoom) -> bool:
             or after.slots_now > before.slots_now
             or after.vram_later > before.vram_later
             or after.slots_later > before.slots_later
+            or after.kinds_now != before.kinds_now
+            or after.kinds_later != before.kinds_later
+            or after.gpu is not before.gpu
         )
         for before, after in zip(old.cards, new.cards, strict=True)
     )
@@ -93,21 +101,24 @@ def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:
     return LeaseKind.SIZED if lease.vram_mib else LeaseKind.SLOTS
 
 
-def node_room(state: PoolState, node: Node, before: NodeRoom | None = None) -> NodeRoom:
-    """The node's room as things are; cards that nothing has changed on are taken from `before`."""
+def node_room(state: PoolState, node: Node) -> NodeRoom:
+    """The node's room as things are."""
     usable = sorted(
         (gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE and not gpu.in_mig_mode),
         key=lambda gpu: (gpu.index, gpu.gpu_id),
     )
-    known = {} if before is None else {card.gpu.gpu_id: card for card in before.cards}
-    cards = []
-    for gpu in usable:
-        runs = state.runs_on_gpu(gpu.gpu_id)
-        card = known.get(gpu.gpu_id)
-        if card is None or card.gpu is not gpu or not _same(card.runs, runs):
-            card = _card_room(gpu, runs, (), ())
-        cards.append(card)
-    return _node_room(state, node, tuple(cards), (), ())
+    cards = tuple(_card_room(gpu, state.runs_on_gpu(gpu.gpu_id), (), ()) for gpu in usable)
+    uniform = len({(gpu.type_name, gpu.vram_mib, gpu.mig_profile) for gpu in usable}) == 1
+    return _node_room(state, node, cards, uniform)
+
+
+def renewed(state: PoolState, before: NodeRoom, changed: Collection[str]) -> NodeRoom:
+    """The room of a node whose hardware is as before, and of whose GPUs other runs are on those that have `changed`."""
+    cards = tuple(
+        _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in changed else card
+        for card in before.cards
+    )
+    return _node_room(state, before.node, cards, before.uniform)
 
 
 def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
@@ -126,14 +137,20 @@ def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: C
         else card
         for card in room.cards
     )
-    return _node_room(state, room.node, cards, gone, extra)
+    return _node_room(state, room.node, cards, room.uniform, gone, extra)
 
 
 def _node_room(
-    state: PoolState, node: Node, cards: tuple[CardRoom, ...], gone: Collection[str], added: Collection[Member]
+    state: PoolState,
+    node: Node,
+    cards: tuple[CardRoom, ...],
+    uniform: bool,
+    gone: Collection[str] = (),
+    added: Collection[Member] = (),
 ) -> NodeRoom:
     runs = state.runs_on_node(node.node_id)
     host = _host_room(node, runs, gone, added)
+    leaving = [run for run in runs if is_leaving(run) or run.run_id in gone]
     return NodeRoom(
         node=node,
         cards=cards,
@@ -142,17 +159,14 @@ def _node_room(
         cpus_later=host[2],
         memory_later=host[3],
         gpu_count=len(state.gpu_ids_of_node(node.node_id)),
-        leaving=tuple(sorted((run for run in runs if is_leaving(run) or run.run_id in gone), key=_soonest)),
+        leaving=tuple(sorted(leaving, key=_soonest)),
         hosts_runs=bool(node.cpus or node.memory_mib) and bool(runs),
+        uniform=uniform,
     )
 
 
 def _soonest(run: Run) -> tuple[float, str]:
     return (_ENDLESS if run.leaves_by is None else run.leaves_by, run.run_id)
-
-
-def _same(before: tuple[Run, ...], after: tuple[Run, ...]) -> bool:
-    return len(before) == len(after) and all(one is other for one, other in zip(before, after, strict=True))
 
 
 def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Lease]) -> CardRoom:
@@ -161,6 +175,10 @@ def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Co
             gpu=gpu, vram_now=gpu.vram_mib, slots_now=gpu.slots, kinds_now=_NO_KINDS, vram_later=gpu.vram_mib,
             slots_later=gpu.slots, kinds_later=_NO_KINDS, leaving=(), staying=(), runs=(),
         )  # fmt: skip
+    if len(runs) == 1 and not added:
+        alone = _taken_by_one(gpu, runs[0], gone)
+        if alone is not None:
+            return alone
     live = [0, 0]
     stopping = [0, 0]
     coming = [0, 0]
@@ -211,6 +229,29 @@ def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Co
         leaving=tuple(leaving),
         staying=tuple(staying),
         runs=runs,
+    )
+
+
+def _taken_by_one(gpu: Gpu, run: Run, gone: Collection[str]) -> CardRoom | None:
+    """What the general case gives for the usual card: one lease, LIVE or LEAVING. None for any other."""
+    leases = [lease for lease in run.leases if lease.gpu_id == gpu.gpu_id]
+    if len(leases) != 1 or run.moves_to or run.lease_state not in (LeaseState.LIVE, LeaseState.LEAVING):
+        return None
+    lease = leases[0]
+    going = is_leaving(run) or run.run_id in gone
+    kinds = _KINDS[lease_kind(gpu, lease)]
+    vram_left, slots_left = gpu.vram_mib - lease.vram_mib, gpu.slots - lease.slots
+    return CardRoom(
+        gpu=gpu,
+        vram_now=vram_left,
+        slots_now=slots_left,
+        kinds_now=kinds,
+        vram_later=gpu.vram_mib if going else vram_left,
+        slots_later=gpu.slots if going else slots_left,
+        kinds_later=_NO_KINDS if going else kinds,
+        leaving=(run.run_id,) if going else (),
+        staying=() if going else (run.run_id,),
+        runs=(run,),
     )
 
 

@@ -6,18 +6,18 @@ derives beyond that (queue order, room per node) lives in `derived` and is broug
 that changed since it last looked; a rollback counts as a change.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from makeway_policy.copies import changed
+from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
 from makeway_policy.past_use import NEVER, PastUse
+from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, is_leaving, units_of
 
-UNITS_PER_GPU = 1_000_000
-"""Usage is counted in whole millionths of a GPU, so that adding and taking away leaves nothing behind."""
-
-_MISSING: Any = object()
+__all__ = ["UNITS_PER_GPU", "Changes", "PoolState", "Touched", "is_leaving", "units_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +32,19 @@ class Touched:
 
 @dataclass(kw_only=True, slots=True)
 class Changes:
-    """What changed since the derived indices last looked; `undone` are jobs whose change was rolled back."""
+    """What changed since the derived indices last looked.
+
+    `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
+    whose own value or set of GPUs did. `teams` have other rights or another usage, `eased` use less of something.
+    `undone` are jobs whose change was rolled back.
+    """
 
     jobs: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
+    gpus: set[str] = field(default_factory=set)
+    rebuilt: set[str] = field(default_factory=set)
     teams: set[str] = field(default_factory=set)
+    eased: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
     everything: bool = True
@@ -64,12 +72,9 @@ class PoolState:
         self._followers: dict[str, tuple[str, ...]] = {}
         self._gpus_of_node: dict[str, tuple[str, ...]] = {}
         self._jobs_of_group: dict[str, tuple[str, ...]] = {}
-        self._shares_of_gpu: dict[str, tuple[tuple[tuple[str, ...], int, int], ...]] = {}
-        self._used_now: dict[tuple[str, ...], int] = {}
-        self._used_later: dict[tuple[str, ...], int] = {}
         self._runs_of_team: dict[str, dict[str, None]] = {}
-        self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
-        self._open = False
+        self._journal = Journal()
+        self._usage = Usage(self._journal, self.in_hard_group)
         self._touched: tuple[set[str], set[str], set[str], set[str]] = (set(), set(), set(), set())
         self._touched_teams: set[str] = set()
         self._touched_groups: set[str] = set()
@@ -87,9 +92,7 @@ class PoolState:
 
     def begin(self) -> None:
         """Open a transaction. One at a time; without one, changes are kept at once."""
-        if self._open:
-            raise RuntimeError("a transaction is open already")
-        self._open = True
+        self._journal.begin()
 
     def commit(self) -> None:
         """Keep what the transaction changed."""
@@ -97,17 +100,16 @@ class PoolState:
 
     def rollback(self) -> None:
         """Restore the state, indices included, exactly as it was at `begin`."""
-        for mapping, key, old in reversed(self._journal):
-            if old is _MISSING:
-                mapping.pop(key, None)
-            else:
-                mapping[key] = old
-        jobs, _, nodes, _ = self._touched
+        self._journal.undo()
+        jobs, _, nodes, gpus = self._touched
         self.hardware_version += 1
         self.changes.jobs |= jobs
         self.changes.undone |= jobs
         self.changes.nodes |= nodes
+        self.changes.rebuilt |= nodes
+        self.changes.gpus |= gpus
         self.changes.teams |= self._touched_teams
+        self.changes.eased |= self._touched_teams
         self.changes.groups |= self._touched_groups
         self._close()
 
@@ -121,42 +123,57 @@ class PoolState:
     def put_job(self, job: Job) -> None:
         """Add a job or replace it."""
         old = self._jobs.get(job.job_id)
-        self._set(self._jobs, job.job_id, job)
+        self._journal.put(self._jobs, job.job_id, job)
+        if old is not None and self._usage.keys_of(old) != self._usage.keys_of(job):
+            run = self.run_of(job.job_id)
+            self._recount(() if run is None else _gpu_ids(run))
         if (old.group if old else None) != job.group:
             self._regroup(job.job_id, old.group if old else None, job.group)
         self._job_changed(job)
+
+    def tell(self, job: Job) -> None:
+        """Replace a job that differs only in the reason it was told: nothing that is derived depends on it."""
+        self._journal.put(self._jobs, job.job_id, job)
+        self._touched[0].add(job.job_id)
 
     def remove_job(self, job_id: str) -> None:
         """Forget a job that reached a terminal state. Unknown ids are ignored."""
         job = self._jobs.get(job_id)
         if job is None:
             return
-        self._delete(self._jobs, job_id)
+        self._journal.delete(self._jobs, job_id)
         self._regroup(job_id, job.group, None)
         self._job_changed(job)
 
     def put_team(self, team: Team) -> None:
         """Add a team or replace it. A job of an unknown team has the default rights of `Team`."""
-        self._set(self._teams, team.team_id, team)
+        if self._teams.get(team.team_id) == team:
+            return
+        self._journal.put(self._teams, team.team_id, team)
         if team.weight != 1:
-            self._set(self._weighed, team.team_id, team.weight)
+            self._journal.put(self._weighed, team.team_id, team.weight)
         elif team.team_id in self._weighed:
-            self._delete(self._weighed, team.team_id)
+            self._journal.delete(self._weighed, team.team_id)
         self._team_changed(team.team_id)
 
     def put_group(self, group: Group) -> None:
         """Add a disruption group or replace it."""
-        self._set(self._groups, group.name, group)
+        old = self._groups.get(group.name)
+        self._journal.put(self._groups, group.name, group)
+        if (old is not None and old.hard) is not group.hard:
+            for job in self.jobs_of_group(group.name):
+                run = self.run_of(job.job_id)
+                self._recount(() if run is None else _gpu_ids(run))
         self._group_changed(group.name)
 
     def put_past_use(self, team_id: str, past: PastUse) -> None:
         """Note what a team has used so far; it orders nothing unless the policy has a half-life."""
-        self._set(self._past_use, team_id, past)
+        self._journal.put(self._past_use, team_id, past)
 
     def _regroup(self, job_id: str, old: str | None, new: str | None) -> None:
         for name, keep in ((old, False), (new, True)):
             if name is not None and old != new:
-                self._set_member(self._jobs_of_group, name, job_id, keep)
+                self._journal.put_member(self._jobs_of_group, name, job_id, present=keep)
 
     def _job_changed(self, job: Job) -> None:
         self._touched[0].add(job.job_id)
@@ -177,10 +194,10 @@ class PoolState:
     def put_run(self, run: Run) -> None:
         """Add a run or replace it (other leases, another state, new acks). Its job must be known."""
         old = self._runs.get(run.run_id)
-        self._set(self._runs, run.run_id, run)
-        self._set(self._run_of_job, run.job_id, run.run_id)
+        self._journal.put(self._runs, run.run_id, run)
+        self._journal.put(self._run_of_job, run.job_id, run.run_id)
         if old is None:
-            self._set(self._runs_of_team.setdefault(self._jobs[run.job_id].team, {}), run.run_id, None)
+            self._journal.put(self._runs_of_team.setdefault(self._jobs[run.job_id].team, {}), run.run_id, None)
         self._link(old, run)
         self._occupy(old, run)
 
@@ -195,10 +212,10 @@ class PoolState:
         if run is None:
             return ()
         followers = self.followers_of(run_id)
-        self._delete(self._runs, run_id)
+        self._journal.delete(self._runs, run_id)
         if self._run_of_job.get(run.job_id) == run_id:
-            self._delete(self._run_of_job, run.job_id)
-        self._delete(self._runs_of_team[self._jobs[run.job_id].team], run_id)
+            self._journal.delete(self._run_of_job, run.job_id)
+        self._journal.delete(self._runs_of_team[self._jobs[run.job_id].team], run_id)
         self._link(run, None)
         self._occupy(run, None)
         return tuple(self._advance(follower, run_id, now) for follower in followers)
@@ -206,10 +223,10 @@ class PoolState:
     def _advance(self, follower: Run, run_id: str, now: float) -> Run:
         after = follower.after - {run_id}
         if after or is_leaving(follower):
-            moved = replace(follower, after=after)
+            moved = changed(follower, after=after)
         else:
             live = LeaseState.LIVE if follower.lease_state is LeaseState.NEXT else follower.lease_state
-            moved = replace(follower, after=after, lease_state=live, empty_since=now)
+            moved = changed(follower, after=after, lease_state=live, empty_since=now)
         self.put_run(moved)
         return moved
 
@@ -220,29 +237,34 @@ class PoolState:
         if run is None:
             return
         for run_id in before ^ after:
-            self._set_member(self._followers, run_id, run.run_id, run_id in after)
+            self._journal.put_member(self._followers, run_id, run.run_id, present=run_id in after)
 
     def _occupy(self, old: Run | None, new: Run | None) -> None:
         run = new or old
         if run is None:
             return
-        old_gpus = _gpu_ids(old)
-        new_gpus = _gpu_ids(new)
-        for gpu_id in old_gpus ^ new_gpus:
-            self._set_member(self._runs_on_gpu, gpu_id, run.run_id, gpu_id in new_gpus)
-        old_nodes = _node_ids(old)
-        new_nodes = _node_ids(new)
-        for node_id in old_nodes ^ new_nodes:
-            self._set_member(self._runs_on_node, node_id, run.run_id, node_id in new_nodes)
-        for gpu_id in sorted(old_gpus | new_gpus):
-            self._count(gpu_id)
-        jobs, runs, nodes, gpus = self._touched
-        jobs.add(run.job_id)
-        runs.add(run.run_id)
-        nodes |= old_nodes | new_nodes
-        gpus |= old_gpus | new_gpus
+        nodes, gpus = _node_ids(run), _gpu_ids(run)
+        if old is None or new is None or old.members is not new.members or old.moves_to is not new.moves_to:
+            old_gpus, new_gpus = _gpu_ids(old), _gpu_ids(new)
+            for gpu_id in old_gpus ^ new_gpus:
+                self._journal.put_member(self._runs_on_gpu, gpu_id, run.run_id, present=gpu_id in new_gpus)
+            old_nodes, new_nodes = _node_ids(old), _node_ids(new)
+            for node_id in old_nodes ^ new_nodes:
+                self._journal.put_member(self._runs_on_node, node_id, run.run_id, present=node_id in new_nodes)
+            nodes, gpus = old_nodes | new_nodes, old_gpus | new_gpus
+            self._recount(gpus)
+        elif old.lease_state is not new.lease_state or is_leaving(old) is not is_leaving(new):
+            self._recount(gpus)
+        self._run_changed(run, nodes, gpus)
+
+    def _run_changed(self, run: Run, nodes: set[str], gpus: set[str]) -> None:
+        touched = self._touched
+        touched[1].add(run.run_id)
+        touched[2].update(nodes)
+        touched[3].update(gpus)
         self._job_changed(self._jobs[run.job_id])
-        self.changes.nodes |= old_nodes | new_nodes
+        self.changes.nodes |= nodes
+        self.changes.gpus |= gpus
 
     # Nodes and GPUs
 
@@ -251,10 +273,9 @@ class PoolState:
         old = self._nodes.get(node.node_id)
         if old == node:
             return
-        self._set(self._nodes, node.node_id, node)
+        self._journal.put(self._nodes, node.node_id, node)
         if old is not None and (old.health is NodeHealth.DEAD) != (node.health is NodeHealth.DEAD):
-            for gpu_id in self._gpus_of_node.get(node.node_id, ()):
-                self._count(gpu_id)
+            self._recount(self._gpus_of_node.get(node.node_id, ()))
         self._node_changed(node.node_id)
 
     def remove_node(self, node_id: str) -> None:
@@ -263,17 +284,18 @@ class PoolState:
             return
         for gpu_id in self._gpus_of_node.get(node_id, ()):
             self.remove_gpu(gpu_id)
-        self._delete(self._nodes, node_id)
+        self._journal.delete(self._nodes, node_id)
         self._node_changed(node_id)
 
     def put_gpu(self, gpu: Gpu) -> None:
         """Add a GPU or replace it; its node must be known."""
         if self._gpus.get(gpu.gpu_id) == gpu:
             return
-        self._set(self._gpus, gpu.gpu_id, gpu)
-        self._set_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, True)
-        self._count(gpu.gpu_id)
+        self._journal.put(self._gpus, gpu.gpu_id, gpu)
+        self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, present=True)
+        self._recount((gpu.gpu_id,))
         self._touched[3].add(gpu.gpu_id)
+        self.changes.gpus.add(gpu.gpu_id)
         self._node_changed(gpu.node_id)
 
     def remove_gpu(self, gpu_id: str) -> None:
@@ -281,8 +303,8 @@ class PoolState:
         gpu = self._gpus.get(gpu_id)
         if gpu is None:
             return
-        self._set_member(self._gpus_of_node, gpu.node_id, gpu_id, False)
-        self._delete(self._gpus, gpu_id)
+        self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu_id, present=False)
+        self._journal.delete(self._gpus, gpu_id)
         self._touched[3].add(gpu_id)
         self._node_changed(gpu.node_id)
 
@@ -290,6 +312,7 @@ class PoolState:
         self.hardware_version += 1
         self._touched[2].add(node_id)
         self.changes.nodes.add(node_id)
+        self.changes.rebuilt.add(node_id)
 
     # Reads
 
@@ -304,7 +327,12 @@ class PoolState:
 
     def runs_on_gpu(self, gpu_id: str) -> tuple[Run, ...]:
         """All runs with a lease (or a kept place) on a GPU, by id."""
-        return tuple(self._runs[each] for each in self._runs_on_gpu.get(gpu_id, ()))
+        found = self._runs_on_gpu.get(gpu_id)
+        if found is None:
+            return ()
+        if len(found) == 1:
+            return (self._runs[found[0]],)
+        return tuple(self._runs[each] for each in found)
 
     def runs_on_node(self, node_id: str) -> tuple[Run, ...]:
         """All runs with a member on a node, by id."""
@@ -349,100 +377,31 @@ class PoolState:
         """GPUs that the team uses: live leases and holds, each GPU once; fenced nodes do not count."""
         return self.used((team_id,)) / UNITS_PER_GPU
 
-    def used(self, key: tuple[str, ...], *, later: bool = False) -> int:
-        """Usage in millionths of a GPU, of (team,), (team, "class", class), (team, "user", user), (team, "fixed", ""),
-        which is what jobs with `preemptible: false` use, or (team, "hard", ""), those in hard disruption groups.
+    def used(self, key: Key, *, later: bool = False) -> int:
+        """Usage in millionths of a GPU, of one of the keys of `usage`.
 
         `later`: as it will be when what is leaving has left.
         """
-        return (self._used_later if later else self._used_now).get(key, 0)
+        return self._usage.of(key, later=later)
 
-    # Usage: each GPU once a team, from the leases themselves
+    # Usage
 
-    def _count(self, gpu_id: str) -> None:
-        old = self._shares_of_gpu.get(gpu_id, ())
-        new = self._shares(gpu_id)
-        if old == new:
-            return
-        for key, now, later in old:
-            self._add(key, -now, -later)
-        for key, now, later in new:
-            self._add(key, now, later)
-        if new:
-            self._set(self._shares_of_gpu, gpu_id, new)
-        else:
-            self._delete(self._shares_of_gpu, gpu_id)
+    def _recount(self, gpu_ids: Iterable[str]) -> None:
+        moved = self._usage.recount([self._used_gpu(gpu_id) for gpu_id in gpu_ids], self._jobs)
+        for team_id in moved.teams:
+            self._team_changed(team_id)
+        self.changes.eased |= moved.eased
 
-    def _add(self, key: tuple[str, ...], now: int, later: int) -> None:
-        for counter, units in ((self._used_now, now), (self._used_later, later)):
-            if units == 0:
-                continue
-            total = counter.get(key, 0) + units
-            if total:
-                self._set(counter, key, total)
-            else:
-                self._delete(counter, key)
-        self._team_changed(key[0])
-
-    def _shares(self, gpu_id: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
+    def _used_gpu(self, gpu_id: str) -> tuple[str, Gpu | None, tuple[Run, ...]]:
         gpu = self._gpus.get(gpu_id)
-        if gpu is None or self._nodes[gpu.node_id].health is NodeHealth.DEAD:
-            return ()
-        sums: dict[tuple[str, ...], list[int]] = {}
-        for run in self.runs_on_gpu(gpu_id):
-            job = self._jobs[run.job_id]
-            keys = [(job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user)]
-            if not job.preemptible:
-                keys.append((job.team, "fixed", ""))
-            if self.in_hard_group(job):
-                keys.append((job.team, "hard", ""))
-            place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
-            units = sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in run.leases if lease.gpu_id == gpu_id)
-            kept = sum(
-                units_of(gpu, lease.vram_mib, lease.slots)
-                for member in run.moves_to
-                for lease in member.leases
-                if lease.gpu_id == gpu_id
-            )
-            for key in keys:
-                share = sums.setdefault(key, [0, 0, 0])
-                share[place] += units
-                share[2] += kept
-        return tuple((key, live + max(leaving, coming), live + coming) for key, (live, leaving, coming) in sums.items())
-
-    # The journal
-
-    def _set(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
-        if self._open:
-            self._journal.append((mapping, key, mapping.get(key, _MISSING)))
-        mapping[key] = value
-
-    def _delete(self, mapping: dict[Any, Any], key: Any) -> None:
-        if self._open:
-            self._journal.append((mapping, key, mapping.get(key, _MISSING)))
-        mapping.pop(key, None)
-
-    def _set_member(self, mapping: dict[str, tuple[str, ...]], key: str, member: str, present: bool) -> None:
-        old = mapping.get(key, ())
-        new = tuple(sorted({*old, member})) if present else tuple(each for each in old if each != member)
-        if new:
-            self._set(mapping, key, new)
-        else:
-            self._delete(mapping, key)
+        fenced = gpu is None or self._nodes[gpu.node_id].health is NodeHealth.DEAD
+        return gpu_id, gpu, () if fenced else self.runs_on_gpu(gpu_id)
 
     def _close(self) -> None:
-        if not self._open:
-            raise RuntimeError("no transaction is open")
-        self._open = False
-        self._journal.clear()
+        self._journal.close()
         self._touched = (set(), set(), set(), set())
         self._touched_teams = set()
         self._touched_groups = set()
-
-
-def is_leaving(run: Run) -> bool:
-    """Whether the run's stop is decided, whatever state its leases have."""
-    return run.lease_state is LeaseState.LEAVING or run.withdrawing or run.noticed_at is not None
 
 
 def _gpu_ids(run: Run | None) -> set[str]:
@@ -453,12 +412,3 @@ def _gpu_ids(run: Run | None) -> set[str]:
 
 def _node_ids(run: Run | None) -> set[str]:
     return set() if run is None else {member.node_id for member in (*run.members, *run.moves_to)}
-
-
-def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
-    """What a lease counts against a quota, in millionths of a GPU: a whole card 1, a share its fraction."""
-    if gpu.mig_profile is not None or slots >= gpu.slots:
-        return UNITS_PER_GPU
-    if vram_mib and gpu.vram_mib:
-        return round(UNITS_PER_GPU * vram_mib / gpu.vram_mib)
-    return round(UNITS_PER_GPU * slots / gpu.slots)

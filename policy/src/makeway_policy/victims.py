@@ -14,30 +14,23 @@ A set that fails protection or quota yields to the next. Another job's hold is a
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from makeway_policy import affinity, costs, placement, protection, quota
+from makeway_policy.least import least
 from makeway_policy.model import Group, Job, LeaseKind, Member, NodeHealth, Run
-from makeway_policy.priority import class_of, may_take_victims, outranks, preemption_value
-from makeway_policy.reach import Host
+from makeway_policy.priority import class_of, outranks
+from makeway_policy.question import Preemptor, Question, preemptor_of
 from makeway_policy.rooms import NodeRoom, trial_room
-from makeway_policy.rules import Policy, VictimOrder
+from makeway_policy.rules import VictimOrder
 from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.victim_nodes import Host
+
+__all__ = ["Candidate", "Plan", "Preemptor", "Question", "best_plan", "preemptor_of"]
 
 _NEAR = 32
 """So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preemptor:
-    """The job that looks for victims, and what it may do: by priority, or by reclaim (rights of its guarantee)."""
-
-    job: Job
-    v: int
-    by_priority: bool
-    by_reclaim: bool
-    overrides: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,31 +61,6 @@ class Plan:
         return tuple(member.node_id for member in self.members)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What is asked: the state (with its room per node) and policy as they are now, and who asks."""
-
-    state: PoolState
-    rooms: Mapping[str, NodeRoom]
-    policy: Policy
-    now: float
-    preemptor: Preemptor
-
-
-def preemptor_of(state: PoolState, policy: Policy, job: Job, now: float) -> Preemptor:
-    """What the job may do now."""
-    units = quota.needed_units(job, None, state)
-    return Preemptor(
-        job=job,
-        v=preemption_value(job, policy, now),
-        by_priority=may_take_victims(job, policy, now),
-        by_reclaim=policy.preemption
-        and state.team(job.team).guarantee > 0
-        and quota.within_guarantee(state, job, units),
-        overrides=class_of(job, policy).overrides_minimum_run,
-    )
-
-
 def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     """The best set over the given nodes, most promising first; None if no legal set makes the job fit."""
     preemptor = question.preemptor
@@ -105,7 +73,7 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     for host in hosts:
         if best is not None and _cannot_beat(question, host, best):
             break
-        if best is not None and _cannot_beat(question, replace(host, cost=_least_cost(question, host)), best):
+        if best is not None and _is_worse(question, host, best):
             continue
         plan = _node_plan(question, host.node_id)
         if plan is None:
@@ -121,26 +89,6 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     return soonest if in_time else best
 
 
-def _least_cost(question: Question, host: Host) -> float:
-    """A bound from below on the cost of any set on the node, as things are now (the host's own is older)."""
-    shape = question.preemptor.job.shape
-    if placement.kind_of(shape) is not LeaseKind.WHOLE:
-        return host.cost
-    shares: dict[str, float] = {}
-    costs_of_cards: list[float] = []
-    empty = 0
-    for card in question.rooms[host.node_id].cards:
-        for run in card.runs:
-            if run.run_id in card.staying and run.run_id not in shares:
-                here = sum(len(member.leases) for member in run.members if member.node_id == host.node_id)
-                job = question.state.jobs[run.job_id]
-                cost = 0.0 if protection.is_hold(run) else costs.cost_of(job, run, question.policy, question.now)
-                shares[run.run_id] = cost / max(1, min(here, shape.gpus))
-        empty += not card.staying
-        costs_of_cards.extend(max(shares[run_id] for run_id in card.staying) for _ in card.staying[:1])
-    return max(host.cost, sum(sorted(costs_of_cards)[: max(0, shape.gpus - empty)]))
-
-
 def _when(question: Question, plan: Plan) -> tuple[object, ...]:
     return (_leaves_by(question, plan.after), plan.key)
 
@@ -151,6 +99,14 @@ def _cannot_beat(question: Question, host: Host, best: Plan) -> bool:
     if question.policy.victims is not VictimOrder.PRIORITY_FIRST or breaches:
         return False
     return (host.v, host.cost) > (highest, cost)
+
+
+def _is_worse(question: Question, host: Host, best: Plan) -> bool:
+    """Whether no set on this very node compares better, as things are now (the host's own bound on cost is older)."""
+    if question.policy.victims is not VictimOrder.PRIORITY_FIRST or best.key[0] or host.reach is None:
+        return False
+    found = least(question, host)
+    return found is not None and found > best.key[: len(found)]
 
 
 def candidate_of(question: Question, run: Run) -> Candidate | None:

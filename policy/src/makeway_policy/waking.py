@@ -6,37 +6,63 @@ wake when a node comes within their reach.
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from makeway_policy.model import Reason, Shape
-from makeway_policy.queue import Bucket
+from makeway_policy import placement
+from makeway_policy.model import LeaseKind, Reason, Shape
+from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns
 from makeway_policy.reach import FREE, NodeReach, Threshold
 
-Key = tuple[float, ...]
-
 _WANT_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where a blocked bucket is noted. `limit` is how far it may reach for victims (None: it may take none)."""
+
+    bucket: Bucket
+    reason: Reason
+    shape: Shape
+    lane: Lane
+    entry: Entry
+    limit: Threshold | None
+    overrides: bool
+
+
+@dataclass(slots=True, eq=False)
+class Wave:
+    """The blocked buckets of a shape, tried in queue order; `after` is how far it has come in each lane."""
+
+    shape: Shape
+    after: dict[Lane, Entry] = field(default_factory=dict)
 
 
 class Blocked:
     """Blocked buckets by what could wake them."""
 
-    def __init__(self) -> None:
-        self._place: dict[tuple[object, ...], tuple[Key, Bucket, Shape, Threshold | None, bool]] = {}
-        self._by_shape: dict[Shape, list[tuple[Key, int, Bucket]]] = {}
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._place: dict[tuple[object, ...], _Place] = {}
+        self._by_shape: dict[Shape, dict[Lane, list[tuple[Entry, Bucket]]]] = {}
         self._takers: dict[tuple[Shape, bool], list[tuple[Threshold, int, Bucket]]] = {}
         self._by_team: dict[str, dict[tuple[object, ...], Bucket]] = {}
         self._by_reason: dict[Reason, dict[tuple[object, ...], Bucket]] = {}
 
-    def add(self, bucket: Bucket, key: Key, shape: Shape, limit: Threshold | None, *, overrides: bool) -> None:
+    def add(self, bucket: Bucket, shape: Shape, limit: Threshold | None, *, overrides: bool) -> None:
         """Note a blocked bucket. `limit` is how far it may reach for victims (None: it may take none)."""
         self.remove(bucket)
         if bucket.blocked is None:
             return
         reason = bucket.blocked.reason
-        self._place[bucket.key] = (key, bucket, shape, limit, overrides)
+        place = _Place(
+            bucket=bucket, reason=reason, shape=shape, lane=self._turns.lane(bucket), entry=bucket.entries[0],
+            limit=limit, overrides=overrides,
+        )  # fmt: skip
+        self._place[bucket.key] = place
         self._by_reason.setdefault(reason, {})[bucket.key] = bucket
-        if reason in _WANT_ROOM:
-            insort(self._by_shape.setdefault(shape, []), (key, id(bucket), bucket))
         self._by_team.setdefault(bucket.team, {})[bucket.key] = bucket
+        if reason in _WANT_ROOM:
+            insort(self._by_shape.setdefault(shape, {}).setdefault(place.lane, []), (place.entry, bucket))
         if limit is not None:
             insort(self._takers.setdefault((shape, overrides), []), (limit, id(bucket), bucket))
 
@@ -45,35 +71,41 @@ class Blocked:
         place = self._place.pop(bucket.key, None)
         if place is None:
             return
-        key, _, shape, limit, overrides = place
-        for found in self._by_reason.values():
-            found.pop(bucket.key, None)
-        entries = self._by_shape.get(shape, [])
-        position = bisect_left(entries, (key, id(bucket)))
-        if position < len(entries) and entries[position][2] is bucket:
-            del entries[position]
-        self._by_team[bucket.team].pop(bucket.key, None)
-        if limit is not None:
-            takers = self._takers[(shape, overrides)]
-            del takers[bisect_left(takers, (limit, id(bucket)))]
+        del self._by_reason[place.reason][bucket.key]
+        del self._by_team[bucket.team][bucket.key]
+        if place.reason in _WANT_ROOM:
+            lanes = self._by_shape[place.shape]
+            entries = lanes[place.lane]
+            del entries[bisect_left(entries, (place.entry,))]
+            if not entries:
+                del lanes[place.lane]
+        if place.limit is not None:
+            takers = self._takers[(place.shape, place.overrides)]
+            del takers[bisect_left(takers, (place.limit, id(bucket)))]
 
-    def any(self) -> bool:
-        """Whether any bucket is blocked."""
-        return bool(self._place)
+    def __len__(self) -> int:
+        return len(self._place)
 
     def all(self) -> list[Bucket]:
         """Every blocked bucket."""
-        return [place[1] for place in self._place.values()]
+        return [place.bucket for place in self._place.values()]
 
     def shapes(self) -> list[Shape]:
         """The shapes of buckets that want room."""
-        return [shape for shape, entries in self._by_shape.items() if entries]
+        return [shape for shape, lanes in self._by_shape.items() if lanes]
 
-    def following(self, shape: Shape, after: Key | None) -> tuple[Key, Bucket] | None:
-        """The next bucket of a shape that wants room, in queue order, after a place in it."""
-        entries = self._by_shape.get(shape, [])
-        position = 0 if after is None else bisect_right(entries, (after, float("inf")))
-        return None if position >= len(entries) else (entries[position][0], entries[position][2])
+    def next_of(self, wave: Wave) -> tuple[Key, Lane, Entry, Bucket] | None:
+        """The wave's next bucket and its place in the queue; None when all have been tried."""
+        best: tuple[Key, Lane, Entry, Bucket] | None = None
+        for lane, entries in self._by_shape.get(wave.shape, {}).items():
+            after = wave.after.get(lane)
+            position = 0 if after is None else bisect_right(entries, after, key=_entry)
+            if position < len(entries):
+                entry, bucket = entries[position]
+                key = self._turns.key(lane, entry)
+                if best is None or key < best[0]:
+                    best = (key, lane, entry, bucket)
+        return best
 
     def of_team(self, team: str, reasons: frozenset[Reason]) -> list[Bucket]:
         """The team's buckets that were blocked for one of the reasons."""
@@ -84,17 +116,17 @@ class Blocked:
         """All buckets that were blocked for a reason."""
         return list(self._by_reason.get(reason, {}).values())
 
-    def takers(self) -> list[Bucket]:
-        """All buckets that may take victims."""
-        return [bucket for takers in self._takers.values() for _, _, bucket in takers]
-
     def reached(self, reach: NodeReach) -> Iterator[Bucket]:
-        """The buckets that may reach what a node has to offer now; what is free needs no reach (see `following`)."""
+        """The buckets that may reach what a node has to offer now; what is free needs no reach (see `next_of`)."""
         for (shape, overrides), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
-            if bound == FREE:
+            if bound == FREE and not reach.counts_host and shape.gpus and placement.kind_of(shape) is LeaseKind.WHOLE:
                 continue
             start = bisect_left(takers, (bound,))
             yield from [bucket for _, _, bucket in takers[start:]]
+
+
+def _entry(place: tuple[Entry, Bucket]) -> Entry:
+    return place[0]

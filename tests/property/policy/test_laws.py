@@ -238,6 +238,7 @@ def contents(state: PoolState) -> dict[str, Any]:
         if isinstance(value, dict) and name.startswith("_") and name != "_runs_of_team"
     }
     teams = {team: set(runs) for team, runs in state._runs_of_team.items() if runs}
+    inner.update((name, dict(value)) for name, value in vars(state._usage).items() if isinstance(value, dict))
     return {**inner, "teams of runs": teams, "jobs": dict(state.jobs), "runs": dict(state.runs)}
 
 

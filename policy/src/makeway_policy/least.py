@@ -1,0 +1,86 @@
+"""A bound from below on every set of victims on a node, as a key that compares like those of `victims`."""
+
+from makeway_policy import costs, placement, protection
+from makeway_policy.model import LeaseKind, Run
+from makeway_policy.question import Question
+from makeway_policy.reach import CardReach
+from makeway_policy.victim_nodes import Host
+
+Least = tuple[int, float, float, int, int, int, float, tuple[int, ...]]
+"""Soft breaches, highest v, cost, victims, dislike, distance of cards, -newest submit, and -its admission number."""
+
+_SLACK = 1.0 - 1e-9
+"""A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
+
+
+def least(question: Question, host: Host) -> Least | None:
+    """What no set on the node can go below; None where nothing can be said. The order is `priority-first`."""
+    shape = question.preemptor.job.shape
+    if host.reach is None or placement.kind_of(shape) is not LeaseKind.WHOLE or shape.gpus == 0:
+        return None
+    overrides = question.preemptor.overrides
+    taken: list[CardReach] = []
+    empty = 0
+    for card in host.reach.cards:
+        v = (card.override if overrides else card.plain)[0]
+        empty += v < 0
+        if 0 <= v < float("inf"):
+            taken.append(card)
+    needed = shape.gpus - empty
+    if needed <= 0 or len(taken) < needed:
+        return None
+    runs = {run.run_id: run for card in taken for run in card.card.runs if run.run_id in card.card.staying}
+    each_costs = {run_id: _cost(question, run) for run_id, run in runs.items()}
+    cost = _cheapest(taken, each_costs, shape.gpus, needed)
+    graces = [0.0 if protection.is_hold(run) else card.grace for card in taken for run in card.card.runs]
+    distinct = len({card.card.gpu.index for card in host.reach.cards}) == len(host.reach.cards)
+    jobs = [question.state.jobs[run.job_id] for run in runs.values()]
+    newest = max(job.submitted_at for job in jobs)
+    last = max(job.order for job in jobs)
+    return (
+        0,
+        host.v,
+        cost + shape.gpus * min(graces),
+        _fewest(taken, needed),
+        -len(shape.affinity),
+        shape.gpus - 1 if distinct else 0,
+        -newest,
+        (-last,),
+    )
+
+
+def _cost(question: Question, run: Run) -> float:
+    if protection.is_hold(run):
+        return 0.0
+    return costs.cost_of(question.state.jobs[run.job_id], run, question.policy, question.now)
+
+
+def _cheapest(cards: list[CardReach], each_costs: dict[str, float], size: int, needed: int) -> float:
+    """The cost of the cheapest so many cards, where each bears its part of what the run on it costs."""
+    shares = sorted(
+        (max(each_costs[run_id] / max(1, min(card.here, size)) for run_id in card.card.staying), card.card.staying)
+        for card in cards
+    )[:needed]
+    chosen: dict[tuple[str, ...], int] = {}
+    for _, staying in shares:
+        chosen[staying] = chosen.get(staying, 0) + 1
+    here = {card.card.staying: card.here for card in cards}
+    if all(len(staying) == 1 and number == min(here[staying], size) for staying, number in chosen.items()):
+        # Whole runs: their very costs, added up as `victims` does.
+        return sum(sorted(each_costs[staying[0]] for staying in chosen))
+    return sum(share for share, _ in shares) * _SLACK
+
+
+def _fewest(cards: list[CardReach], needed: int) -> int:
+    """The fewest runs that have so many of the cards."""
+    here: dict[str, int] = {}
+    for card in cards:
+        for run_id in card.card.staying:
+            here[run_id] = here.get(run_id, 0) + 1
+    count = 0
+    for number in sorted(here.values(), reverse=True):
+        if needed <= 0:
+            break
+        needed -= number
+        count += 1
+    return count

@@ -1,0 +1,133 @@
+"""What teams use, from the leases themselves: each GPU once a team, also while one of its runs leaves for another."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from makeway_policy.journal import Journal
+from makeway_policy.model import Gpu, Job, Lease, LeaseState, Run
+
+UNITS_PER_GPU = 1_000_000
+"""Usage is counted in whole millionths of a GPU, so that adding and taking away leaves nothing behind."""
+
+Key = tuple[str, ...]
+"""(team,), (team, "class", class) or (team, "user", user); (team, "fixed", ""): jobs with `preemptible: false`; (team,
+"hard", ""): those in hard disruption groups."""
+
+Share = tuple[Key, int, int]
+"""(key, units now, units when what is leaving has left) of one GPU."""
+
+_Whole = tuple[str, int, int, str | None]
+
+
+def is_leaving(run: Run) -> bool:
+    """Whether the run's stop is decided, whatever state its leases have."""
+    return run.lease_state is LeaseState.LEAVING or run.withdrawing or run.noticed_at is not None
+
+
+def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
+    """What a lease counts against a quota, in millionths of a GPU: a whole card 1, a share its fraction."""
+    if gpu.mig_profile is not None or slots >= gpu.slots:
+        return UNITS_PER_GPU
+    if vram_mib and gpu.vram_mib:
+        return round(UNITS_PER_GPU * vram_mib / gpu.vram_mib)
+    return round(UNITS_PER_GPU * slots / gpu.slots)
+
+
+@dataclass(kw_only=True, slots=True)
+class Moved:
+    """Teams whose usage has changed, and those of them that use less of something than before."""
+
+    teams: set[str] = field(default_factory=set)
+    eased: set[str] = field(default_factory=set)
+
+
+class Usage:
+    """The counters, changed through the journal."""
+
+    def __init__(self, journal: Journal, in_hard_group: Callable[[Job], bool]) -> None:
+        self._journal = journal
+        self._in_hard_group = in_hard_group
+        self._shares_of_gpu: dict[str, tuple[Share, ...]] = {}
+        self._now: dict[Key, int] = {}
+        self._later: dict[Key, int] = {}
+
+    def of(self, key: Key, *, later: bool = False) -> int:
+        """Millionths of a GPU that are used, now or (`later`) when what is leaving has left."""
+        return (self._later if later else self._now).get(key, 0)
+
+    def recount(self, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]) -> Moved:
+        """Count some GPUs anew: their ids, what they are (None: gone), and what is on them (nothing where fenced)."""
+        sums: dict[Key, list[int]] = {}
+        alone: dict[_Whole, tuple[Share, ...]] = {}
+        for gpu_id, gpu, runs in found:
+            old = self._shares_of_gpu.get(gpu_id, ())
+            new = self._shares(gpu, runs, jobs, alone) if gpu is not None and runs else ()
+            if old == new:
+                continue
+            for key, now, later in old:
+                total = sums.setdefault(key, [0, 0])
+                total[0] -= now
+                total[1] -= later
+            for key, now, later in new:
+                total = sums.setdefault(key, [0, 0])
+                total[0] += now
+                total[1] += later
+            if new:
+                self._journal.put(self._shares_of_gpu, gpu_id, new)
+            else:
+                self._journal.delete(self._shares_of_gpu, gpu_id)
+        return self._add(sums)
+
+    def _add(self, sums: Mapping[Key, list[int]]) -> Moved:
+        moved = Moved()
+        for key, (now, later) in sums.items():
+            for counter, units in ((self._now, now), (self._later, later)):
+                if units == 0:
+                    continue
+                total = counter.get(key, 0) + units
+                if total:
+                    self._journal.put(counter, key, total)
+                else:
+                    self._journal.delete(counter, key)
+                moved.teams.add(key[0])
+                if units < 0:
+                    moved.eased.add(key[0])
+        return moved
+
+    def _shares(
+        self, gpu: Gpu, runs: Sequence[Run], jobs: Mapping[str, Job], alone: dict[_Whole, tuple[Share, ...]]
+    ) -> tuple[Share, ...]:
+        """`alone` remembers the shares of runs that have whole cards to themselves: equal cards, equal shares."""
+        if len(runs) != 1:
+            return self._sum(gpu, runs, jobs)
+        run = runs[0]
+        like = (run.run_id, gpu.vram_mib, gpu.slots, gpu.mig_profile)
+        found = alone.get(like)
+        if found is None:
+            found = self._sum(gpu, runs, jobs)
+            if not run.moves_to and all(lease.slots >= gpu.slots for lease in run.leases):
+                alone[like] = found
+        return found
+
+    def _sum(self, gpu: Gpu, runs: Iterable[Run], jobs: Mapping[str, Job]) -> tuple[Share, ...]:
+        sums: dict[Key, list[int]] = {}
+        for run in runs:
+            place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
+            units = _units(gpu, run.leases)
+            kept = _units(gpu, (lease for member in run.moves_to for lease in member.leases))
+            for key in self.keys_of(jobs[run.job_id]):
+                share = sums.setdefault(key, [0, 0, 0])
+                share[place] += units
+                share[2] += kept
+        return tuple((key, live + max(leaving, coming), live + coming) for key, (live, leaving, coming) in sums.items())
+
+    def keys_of(self, job: Job) -> tuple[Key, ...]:
+        """Everything that a run of the job counts under."""
+        keys: tuple[Key, ...] = ((job.team,), (job.team, "class", job.class_name), (job.team, "user", job.user))
+        if not job.preemptible:
+            keys = (*keys, (job.team, "fixed", ""))
+        return (*keys, (job.team, "hard", "")) if self._in_hard_group(job) else keys
+
+
+def _units(gpu: Gpu, leases: Iterable[Lease]) -> int:
+    return sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in leases if lease.gpu_id == gpu.gpu_id)

@@ -1,0 +1,202 @@
+"""Who is judged again when something has changed.
+
+The rules, in this order. Each names at least those who could be decided otherwise than before; whoever is named and was
+not concerned is only judged in vain.
+ 1. small pools: everybody
+ 2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
+ 3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
+ 4. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
+    of them for which there is no room any more, as they reserve now themselves
+ 5. the hardware has changed: those that it could never run
+ 6. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
+    fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed
+ 7. room, or a change of reservations: holders that might move
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from makeway_policy import quota
+from makeway_policy.agenda import Agenda
+from makeway_policy.free import FreeCards
+from makeway_policy.hosts import Hosts
+from makeway_policy.model import Job, Reason, Run, Shape
+from makeway_policy.queue import Bucket, Turns
+from makeway_policy.reach import NodeReach
+from makeway_policy.reserving import Reservers, View
+from makeway_policy.rights import Effects, Rights
+from makeway_policy.rules import Policy
+from makeway_policy.state import Changes, PoolState
+
+_BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
+_BY_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
+FEW = 256
+"""So many pairs of a waiting bucket and a node are judged sooner than it is found out whom a change concerns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Concerned:
+    """What the rules look at."""
+
+    state: PoolState
+    policy: Policy
+    turns: Turns
+    rights: Rights
+    agenda: Agenda
+    reservers: Reservers
+    hosts: Hosts
+    free: FreeCards
+    reaches: dict[str, NodeReach]
+
+
+class Wakeups:
+    """The rules, and what they remember. `few` says what a small pool is, in pairs of a bucket and a node."""
+
+    def __init__(self, concerned: Concerned) -> None:
+        self.few: float = FEW
+        self._at = concerned
+        self._limited: dict[tuple[object, ...], tuple[Bucket, View]] = {}
+        self._movers: dict[Shape, dict[str, str]] = {}
+        self._moving: dict[str, Shape] = {}
+        self._hardware_version = -1
+        self._seen = View()
+
+    def note_limited(self, bucket: Bucket) -> None:
+        """A reservation keeps the bucket out, as things are."""
+        self._limited[bucket.key] = (bucket, self._at.reservers.view())
+
+    def note_hold(self, job: Job, run: Run) -> None:
+        """A job waits for GPUs that are being freed."""
+        self._moving[job.job_id] = job.shape
+        self._movers.setdefault(job.shape, {})[job.job_id] = run.run_id
+
+    def forget_hold(self, job_id: str) -> None:
+        """The job does not wait for GPUs that are being freed, or not any more."""
+        shape = self._moving.pop(job_id, None)
+        if shape is not None:
+            del self._movers[shape][job_id]
+            if not self._movers[shape]:
+                del self._movers[shape]
+
+    def wake(self, changes: Changes, effects: Effects | None, improved: Collection[str], now: float) -> None:
+        """Judge again whoever a change concerns; called when all indices are up to date.
+
+        `effects` are those of changed rights; `improved` are nodes that have something to offer which they had not.
+        """
+        blocked = self._at.agenda.blocked
+        if changes.everything or len(blocked) * len(self._at.reaches) <= self.few:
+            self._search_anew(blocked.all())
+        if changes.teams:
+            self._at.reservers.usage_changed()
+        if effects is not None:
+            self._by_rights(effects, changes.teams)
+        for team in sorted(changes.eased):
+            self._by_usage(team)
+        moved = False
+        if self._limited or self._movers:
+            view = self._at.reservers.view()
+            moved, self._seen = view is not self._seen, view
+            self._by_reservations(view, all_of_them=not view.complete)
+        if self._hardware_version != self._at.state.hardware_version:
+            self._hardware_version = self._at.state.hardware_version
+            self._search_anew(blocked.with_reason(Reason.NEVER_FITS))
+        offering = dict.fromkeys((*improved, *self._by_borrowing(changes)))
+        for node_id in offering:
+            self._by_node(node_id)
+        if improved:
+            self._by_room(improved)
+        if improved or moved:
+            self._holders(None if moved else improved, now)
+
+    def wake_by_refusals(self, now: float) -> bool:
+        """When all are judged: whether somebody has to be again, as other jobs reserve now that some were refused."""
+        if not (self._limited or self._movers):
+            return False
+        view = self._at.reservers.view()
+        woken = self._by_reservations(view)
+        if view is not self._seen:
+            self._seen = view
+            woken = self._holders(None, now) or woken
+        return woken
+
+    def _search_anew(self, buckets: Iterable[Bucket]) -> None:
+        for bucket in buckets:
+            self._at.agenda.search_anew(bucket)
+
+    def _by_rights(self, effects: Effects, teams: Collection[str]) -> None:
+        blocked = self._at.agenda.blocked
+        if effects.everybody:
+            self._search_anew(blocked.all())
+        for team in sorted(teams):
+            self._search_anew(blocked.of_team(team, frozenset(Reason)))
+
+    def _by_usage(self, team: str) -> None:
+        blocked = self._at.agenda.blocked
+        self._search_anew(blocked.of_team(team, _BY_TEAM))
+        if self._at.state.team(team).guarantee > 0:
+            self._search_anew(blocked.of_team(team, _BY_ROOM))
+
+    def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
+        """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve."""
+        found = False
+        for bucket, seen in tuple(self._limited.values()):
+            refusal = bucket.blocked if bucket.entries else None
+            if refusal is None:
+                del self._limited[bucket.key]
+                continue
+            shape = self._at.state.jobs[bucket.head].shape
+            lacks = refusal.reason is Reason.RESERVED_FOR_ANOTHER and not self._at.free.has_room(shape)
+            if all_of_them or lacks or not seen.is_same_for(self._at.turns.of(bucket), view):
+                del self._limited[bucket.key]
+                self._at.agenda.search_anew(bucket)
+                found = True
+            elif seen is not view:
+                self._limited[bucket.key] = (bucket, view)
+        return found
+
+    def _by_borrowing(self, changes: Changes) -> list[str]:
+        """The nodes where other teams' jobs may now take what they might not: a guarantee covers less of it."""
+        if not self._at.rights.guaranteed:
+            return []
+        state = self._at.state
+        owners = {state.jobs[job_id].team for job_id in changes.jobs if job_id in state.jobs} | changes.teams
+        return [
+            node_id
+            for team in self._at.rights.guaranteed
+            if team in owners
+            for run_id in sorted(quota.borrowed_runs(state, team))
+            for node_id in state.runs[run_id].node_ids
+        ]
+
+    def _by_node(self, node_id: str) -> None:
+        reach = self._at.reaches.get(node_id)
+        if reach is None:
+            return
+        self._at.agenda.offer(node_id)
+        for bucket in self._at.agenda.blocked.reached(reach):
+            if bucket.hints is not None:
+                bucket.hints.add(node_id)
+            self._at.agenda.judge_again(bucket)
+
+    def _by_room(self, nodes: Collection[str]) -> None:
+        for shape in self._at.agenda.blocked.shapes():
+            if self._at.free.of(shape).most_of(nodes) >= max(1, shape.gpus):
+                self._at.agenda.try_shape(shape)
+
+    def _holders(self, nodes: Collection[str] | None, now: float) -> bool:
+        """Have holders whose GPUs are not empty yet look for other free ones, in their place in the queue.
+
+        `nodes` are those with new room; None: all that is free counts.
+        """
+        if not self._at.policy.move_holds:
+            return False
+        found = False
+        for shape, holders in self._movers.items():
+            free, wanted = self._at.free.of(shape), max(1, shape.gpus)
+            if not (free.any_with(wanted) if nodes is None else free.most_of(nodes) >= wanted):
+                continue
+            for job_id, run_id in holders.items():
+                job = self._at.state.jobs[job_id]
+                self._at.agenda.try_hold(run_id, self._at.turns.of_job(job, now))
+                found = True
+        return found
