@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,9 +263,12 @@ class LiveCluster:
         """The end of a child's log."""
         return "\n".join(self.folder.log(name).read_text(errors="replace").splitlines()[-lines:])
 
-    def allow_everything(self, team: str, **limits: Any) -> None:
-        """Set a team up with all allowances: once any team is, the others have none."""
-        allowances = {"urgent": 1000, "high": 1000, "not_preemptible": 1000}
+    def allow_everything(self, team: str, *, classes: Sequence[str] = ("urgent", "high"), **limits: Any) -> None:
+        """Set a team up with all allowances: once any team is, the others have none.
+
+        `classes` are those of the policy in force that need one.
+        """
+        allowances = dict.fromkeys((*classes, "not_preemptible"), 1000)
         self.client.set_team(team, TeamBody(allowances=allowances, **limits))
 
 
@@ -286,14 +289,23 @@ def _socket_folder(cluster: LiveCluster) -> str:
 
 @contextmanager
 def live_cluster(
-    folder: Path, *, simulate: str, nodes: int = 1, settings: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    simulate: str,
+    nodes: int = 1,
+    settings: Mapping[str, str] | None = None,
+    policy: str | None = None,
 ) -> Iterator[LiveCluster]:
-    """A cluster in `folder`, stopped and removed afterwards. `settings` are MAKEWAY_ variables for its services."""
+    """A cluster in `folder`, stopped and removed afterwards. `settings` are MAKEWAY_ variables for its services.
+
+    It begins with the policy of a file or a preset, else with the default one.
+    """
     root, work = folder / "state", folder / "work"
     work.mkdir(parents=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKEWAY_")}
     environment = inherited | {"MAKEWAY_STATE": str(root)} | {f"MAKEWAY_{k}": v for k, v in (settings or {}).items()}
     up = [MAKEWAY, "up", "--simulate", simulate, "--nodes", str(nodes), "--output", "json"]
+    up += [] if policy is None else ["--policy", policy]
     try:
         done = subprocess.run(up, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"makeway up failed: {done.stderr}\n{done.stdout}"

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 from live_cluster import LiveCluster, LiveJob
@@ -18,6 +19,9 @@ from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.case import LIMIT_SPARE_SECONDS, Case, CaseAction, CaseJob
 from makeway_simulator.scenario.history import History, JobSeen, RunSeen, Snapshot
 from preemption_cells import LANES, POOL
+
+SCENARIO_POLICY = str(resources.files("makeway_simulator.scenario") / "scenario.yaml")
+"""The policy under which scenarios are played, as a file."""
 
 SLACK_SECONDS = 1.0
 """So much later than it should a thing may happen, in real time."""

@@ -1,8 +1,7 @@
-"""Situations from public bug reports of other schedulers in which evictions went wrong, numbered O-06 and so on.
+"""Evictions on real processes that say more than a scenario file can: what is left behind, who waits, who was first.
 
-They ran with plain priorities in their first home. Here the default policy gives the same situation: the less urgent
-jobs are of class low, which has no minimum run, the more urgent ones of class normal or high. Times are scaled to a
-tenth.
+Those numbered O-10 and so on are situations from public bug reports of other schedulers, under the policy of scenarios
+(docs/scenarios.md) with their times scaled to a tenth.
 """
 
 import json
@@ -10,14 +9,15 @@ import os
 import signal
 import threading
 
-import pytest
 from laws import processes_of
 from live_cluster import LiveCluster, LiveJob, wait_until
 from makeway.local.processes import identify, is_alive
-from preemption_cells import LANES, POOL, Cell, all_of
+from preemption_cells import LANES, Cell, all_of
 
-ONE, TWO, THREE, FOUR, FIVE, SIX = LANES[:6]
+ONE, TWO = LANES[:2]
 LOW = {"class": "low", "priority": 1}
+HIGH = {"priority": 100}
+"""Of the policy of scenarios, in which a job without a priority has 0."""
 
 
 def _low(cluster: LiveCluster, name: str, card: str, **spec: object) -> LiveJob:
@@ -26,19 +26,10 @@ def _low(cluster: LiveCluster, name: str, card: str, **spec: object) -> LiveJob:
     return job
 
 
-def _let_end(job: LiveJob) -> None:
-    """Tell the run that goes on to end: others may be noticed before they listen, or never start at all."""
-    told: set[int] = set()
-
-    def is_over() -> bool:
-        view = job.view()
-        if view.state == "RUNNING" and view.run_number in job.runs and view.run_number not in told:
-            told.add(view.run_number)
-            job.tell("exit 0", run=view.run_number)
-        return view.ended_at is not None
-
-    wait_until(is_over, f"{job.folder.name} ends", within=30)
-    assert job.view().state == "SUCCEEDED"
+def _first(cluster: LiveCluster, name: str, card: str, **spec: object) -> LiveJob:
+    job = cluster.submit(name, gpu_type=card, priority=1, **spec)  # type: ignore[arg-type]
+    job.wait_for("started")
+    return job
 
 
 def _end(job: LiveJob, *, run: int | None = None) -> None:
@@ -47,73 +38,14 @@ def _end(job: LiveJob, *, run: int | None = None) -> None:
     assert job.wait_end().state == "SUCCEEDED"
 
 
-def test_freed_gpus_are_kept_for_the_job_they_were_freed_for(cluster: LiveCluster, unique: str) -> None:
-    """O-06. The jobs that could steal are as urgent as `normal` allows below the preemptor."""
-    graces = (0.5, 2.0, 4.0, 6.0)
-    lows = [
-        _low(cluster, f"{unique}-low-{place}", POOL, grace=grace, on_notice="ignore")
-        for place, grace in enumerate(graces)
-    ]
-    hi = cluster.submit(f"{unique}-hi", gpu_type=POOL, gpus=4, priority=600)
-    lows[3].wait_for("noticed")
-    mids = [cluster.submit(f"{unique}-mid-{number}", gpu_type=POOL, priority=400) for number in range(4)]
-
-    started = hi.wait_for("started")
-    noticed = lows[3].wait_for("noticed")
-    assert not any(mid.runs for mid in mids), "a mid job took a GPU that was freed for the urgent one"
-    assert started["at"] - noticed["at"] == pytest.approx(6.0, abs=1.5)
-    hi.tell("exit 0")
-    for mid in mids:
-        mid.wait_for("started")
-        mid.tell("exit 0")
-    assert hi.wait_end().preemptions == 0
-    for low in lows:
-        _end(low, run=2)
-        assert low.view().preemptions == 1
-    assert {mid.wait_end().preemptions for mid in mids} == {0}
-
-
-def test_a_more_urgent_job_may_go_first_and_the_holder_still_gets_in(cluster: LiveCluster, unique: str) -> None:
-    """O-06, repeated with a job that is more urgent than the one that holds. The others may run until it has ended."""
-    lows = [_low(cluster, f"{unique}-low-{place}", POOL, grace=10.0) for place in range(4)]
-    hi = cluster.submit(f"{unique}-hi", gpu_type=POOL, gpus=4)
-    for low in lows:
-        low.wait_for("noticed")
-        low.may_die_early = True  # it may run again for a moment, until the holder is decided again
-    above = cluster.submit(f"{unique}-above", gpu_type=POOL, **{"class": "high"})
-    hi.wait_state("QUEUED")
-    for low in lows:
-        low.tell("exit 0")
-    above.wait_for("started")
-    assert hi.runs == []
-    above.tell("exit 0")
-
-    told: set[tuple[str, int]] = set()
-
-    def starts() -> bool:
-        for low in lows:
-            for run in {each["run"] for each in low.journal("noticed") if each["run"] > 1}:
-                if (low.folder.name, run) not in told:
-                    told.add((low.folder.name, run))
-                    low.tell("exit 0", run=run)
-        return bool(hi.runs)
-
-    wait_until(starts, "the holder gets in", within=15)
-    _end(hi)
-    for low in lows:
-        _let_end(low)
-        assert low.view().preemptions >= len(low.journal("noticed")) >= 1
-    assert above.wait_end().preemptions == 0
-
-
-def test_a_gpu_is_free_only_when_the_process_is_gone(cluster: LiveCluster, unique: str) -> None:
+def test_a_gpu_is_free_only_when_the_process_is_gone(scenario_cluster: LiveCluster, unique: str) -> None:
     """O-10. A job that ignores the notice, and one whose child in a session of its own ignores it too."""
-    stubborn = _low(cluster, f"{unique}-stubborn", ONE, on_notice="ignore", grace=1.0)
-    leaver = _low(cluster, f"{unique}-leaver", TWO, on_notice="exit", grace=1.0)
+    stubborn = _first(scenario_cluster, f"{unique}-stubborn", ONE, on_notice="ignore", grace=1.0)
+    leaver = _first(scenario_cluster, f"{unique}-leaver", TWO, on_notice="exit", grace=1.0)
     leaver.obey("orphan")
     orphan = identify(leaver.journal("orphan")[0]["pid"])
     assert orphan is not None
-    heirs = [cluster.submit(f"{unique}-heir-{card}", gpu_type=card) for card in (ONE, TWO)]
+    heirs = [scenario_cluster.submit(f"{unique}-heir-{card}", gpu_type=card, **HIGH) for card in (ONE, TWO)]
 
     for victim, heir in zip((stubborn, leaver), heirs, strict=True):
         noticed, started = victim.wait_for("noticed")["at"], heir.wait_for("started")["at"]
@@ -125,20 +57,20 @@ def test_a_gpu_is_free_only_when_the_process_is_gone(cluster: LiveCluster, uniqu
         _end(victim, run=2)
 
 
-def test_a_gpu_whose_process_cannot_be_killed_is_not_given_away(cluster: LiveCluster, unique: str) -> None:
+def test_a_gpu_whose_process_cannot_be_killed_is_not_given_away(scenario_cluster: LiveCluster, unique: str) -> None:
     """O-10, with a process that stays on the card whatever is done to it."""
-    victim = _low(cluster, f"{unique}-victim", ONE, on_notice="leave")
+    victim = _first(scenario_cluster, f"{unique}-victim", ONE, on_notice="leave")
     gpu = victim.journal("started")[0]["gpus"][0]
-    hooks = cluster.folder.node("node-1") / "sim" / "hooks.json"
+    hooks = scenario_cluster.folder.node("node-1") / "sim" / "hooks.json"
     hooks.write_text(json.dumps({gpu: {"processes": [{"pid": victim.pid(), "stuck": True}]}}))
     try:
-        heir = cluster.submit(f"{unique}-heir", gpu_type=ONE)
+        heir = scenario_cluster.submit(f"{unique}-heir", gpu_type=ONE, **HIGH)
         victim.wait_for("leaves")
-        wait_until(lambda: _gpu(cluster, gpu).state == "QUARANTINED", "the GPU is quarantined")
+        wait_until(lambda: _gpu(scenario_cluster, gpu).state == "QUARANTINED", "the GPU is quarantined")
         wait_until(lambda: heir.view().reason, "the reason is told")
         assert heir.view().state in ("QUEUED", "UNSATISFIABLE", "RESERVED")
         assert heir.runs == []
-        why = cluster.client.why(heir.job_id)
+        why = scenario_cluster.client.why(heir.job_id)
         assert "quarantine" in f"{why.reason_code} {why.reason} {why.detail}".lower(), why
     finally:
         hooks.unlink()
@@ -150,31 +82,12 @@ def _gpu(cluster: LiveCluster, gpu_id: str):  # type: ignore[no-untyped-def]
     return next(gpu for gpu in cluster.client.gpus() if gpu.gpu_id == gpu_id)
 
 
-def test_the_grace_that_was_asked_for_is_given(cluster: LiveCluster, unique: str) -> None:
-    """O-11: in time, too late, and no grace at all."""
-    saves = _low(cluster, f"{unique}-saves", ONE, grace=3.0, on_notice="slow:2")
-    late = _low(cluster, f"{unique}-late", TWO, grace=3.0, on_notice="slow:4")
-    none = _low(cluster, f"{unique}-none", THREE, grace=0.0, on_notice="slow:4")
-    heirs = [cluster.submit(f"{unique}-heir-{card}", gpu_type=card) for card in (ONE, TWO, THREE)]
-    starts = [heir.wait_for("started")["at"] for heir in heirs]
-    assert starts[0] - saves.wait_for("noticed")["at"] == pytest.approx(2.0, abs=0.7)
-    assert starts[1] - late.wait_for("noticed")["at"] == pytest.approx(3.0, abs=0.7)
-    assert (saves.folder / "DONE").exists()
-    assert not (late.folder / "DONE").exists()
-    assert not (none.folder / "DONE").exists()
-    for victim, heir in zip((saves, late, none), heirs, strict=True):
-        assert victim.view().state == "QUEUED"
-        _end(heir)
-        _end(victim, run=2)
-    assert [victim.view().runs[0].forced for victim in (saves, late, none)] == [False, True, True]
-
-
-def test_a_clean_exit_after_the_notice_is_no_success(cluster: LiveCluster, unique: str) -> None:
+def test_a_clean_exit_after_the_notice_is_no_success(scenario_cluster: LiveCluster, unique: str) -> None:
     """O-12, and the job that declares itself done, whose word counts."""
-    pushed = _low(cluster, f"{unique}-pushed", ONE, on_notice="exit")
-    done = _low(cluster, f"{unique}-done", TWO)
-    with _waiting(cluster, pushed) as codes:
-        heirs = [cluster.submit(f"{unique}-heir-{card}", gpu_type=card) for card in (ONE, TWO)]
+    pushed = _first(scenario_cluster, f"{unique}-pushed", ONE, on_notice="exit")
+    done = _first(scenario_cluster, f"{unique}-done", TWO)
+    with _waiting(scenario_cluster, pushed) as codes:
+        heirs = [scenario_cluster.submit(f"{unique}-heir-{card}", gpu_type=card, **HIGH) for card in (ONE, TWO)]
         done.wait_for("noticed")
         done.tell("done", "exit 0")
         heirs[0].wait_for("started")

@@ -6,10 +6,17 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from live_cluster import MAKEWAY, SCRIPT, LiveCluster, LiveJob, wait_until
 from makeway.exit_codes import ExitCode
 from makeway_schemas.api import TokenRequest
 from preemption_cells import LANES
+
+
+@pytest.fixture
+def cluster(scenario_cluster: LiveCluster) -> LiveCluster:
+    """All of these run under the policy of scenarios (docs/scenarios.md)."""
+    return scenario_cluster
 
 
 def _codes_of(cluster: LiveCluster, job: LiveJob) -> dict[str, int]:
@@ -40,7 +47,7 @@ def test_the_exit_code_is_that_of_the_job(cluster: LiveCluster, unique: str) -> 
         limit = ["--time-limit", "3s"] if kind == "over its limit" else []
         waiting[kind] = subprocess.Popen(
             [
-                MAKEWAY, "submit", "--wait", "--name", name, "--class", "low", "--gpu-type", card, "--preemption-grace",
+                MAKEWAY, "submit", "--wait", "--name", name, "--priority=1", "--gpu-type", card, "--preemption-grace",
                 "5s", *limit, "--", sys.executable, "-I", "-S", str(SCRIPT), str(folder), "exit",
             ],
             env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -61,7 +68,7 @@ def test_the_exit_code_is_that_of_the_job(cluster: LiveCluster, unique: str) -> 
         other = {**cluster.environment, "MAKEWAY_TOKEN": token, "MAKEWAY_URL": cluster.url}
         subprocess.run([MAKEWAY, "cancel", jobs["cancelled"].job_id], env=other, check=True, capture_output=True)
     os.kill(jobs["killed by a signal"].pid(), signal.SIGKILL)
-    heir = cluster.submit(f"{unique}-heir", gpu_type=LANES[list(kinds).index("evicted once")])
+    heir = cluster.submit(f"{unique}-heir", gpu_type=LANES[list(kinds).index("evicted once")], priority=100)
     heir.wait_for("started")
     heir.tell("exit 0")
     jobs["evicted once"].wait_for("started", run=2)
@@ -92,7 +99,7 @@ class _other_user:  # noqa: N801 - reads as a phrase
 
 
 def test_a_refused_request_and_no_contact_have_codes_of_their_own(cluster: LiveCluster, unique: str) -> None:
-    refused = cluster.run("submit", "--wait", "--priority", "5000", "--", "/bin/true", check=False)
+    refused = cluster.run("submit", "--wait", "--priority", "20000", "--", "/bin/true", check=False)
     assert refused.returncode == ExitCode.REFUSED
     assert refused.stdout == ""
     unknown = cluster.run("wait", "nosuchjob", check=False)

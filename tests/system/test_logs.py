@@ -6,7 +6,13 @@ import pytest
 from live_cluster import LiveCluster, LiveJob
 from preemption_cells import LANES, all_of
 
-LOW = {"class": "low", "priority": 1}
+LOW = {"priority": 1}
+
+
+@pytest.fixture
+def cluster(scenario_cluster: LiveCluster) -> LiveCluster:
+    """All of these run under the policy of scenarios (docs/scenarios.md)."""
+    return scenario_cluster
 
 
 class Follower:
@@ -57,7 +63,7 @@ def test_every_line_to_the_last_arrives_however_the_run_ends(cluster: LiveCluste
     jobs["killed"].cancel()
     jobs["failed"].tell("print BYE", "exit 3")
     jobs["unbroken"].tell("write BYE", "exit 0")
-    heir = cluster.submit(f"{unique}-heir", gpu_type=LANES[kinds.index("evicted")])
+    heir = cluster.submit(f"{unique}-heir", gpu_type=LANES[kinds.index("evicted")], priority=100)
     heir.wait_for("started")
     heir.tell("exit 0")
     jobs["evicted"].wait_for("started", run=2)

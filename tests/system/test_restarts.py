@@ -9,6 +9,14 @@ from laws import processes_of
 from live_cluster import LiveCluster, wait_until
 from makeway_schemas.topics import SCHEDULER_INBOX
 from preemption_cells import LANES, POOL, all_of
+from scenario_stage import SCENARIO_POLICY
+
+
+@pytest.fixture
+def cluster(scenario_cluster: LiveCluster) -> LiveCluster:
+    """All of these run under the policy of scenarios (docs/scenarios.md)."""
+    return scenario_cluster
+
 
 TWELVE = ",".join([f"4x{POOL}", *(f"1x{lane}" for lane in LANES)])
 
@@ -17,7 +25,7 @@ def test_a_restart_admits_nothing_twice(new_cluster: Callable[..., LiveCluster])
     """O-09, with the four GPUs on two nodes. Deleting records of ended jobs is nothing that users can do: the test
     deletes them by SQL.
     """
-    cluster = new_cluster(simulate="2xT4-16GB", nodes=2)
+    cluster = new_cluster(simulate="2xT4-16GB", nodes=2, policy=SCENARIO_POLICY)
     wait_until(lambda: len(cluster.client.gpus()) == 4, "both nodes have registered")
     jobs = [cluster.submit(f"job-{number:02}", priority=500) for number in range(10)]
     for job in jobs[:4]:
@@ -107,7 +115,9 @@ OFFSETS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 2.9, 3.0, 3.1, 3.3)
 @pytest.mark.timeout(180)
 def test_a_cancel_while_the_job_is_being_started_frees_its_gpu(new_cluster: Callable[..., LiveCluster]) -> None:
     """O-14, at a tenth of its times: an offset a card; the slow start is a test hook of the executor."""
-    cluster = new_cluster(simulate=TWELVE, settings={"TEST_START_DELAY_SECONDS": str(START_DELAY_SECONDS)})
+    cluster = new_cluster(
+        simulate=TWELVE, policy=SCENARIO_POLICY, settings={"TEST_START_DELAY_SECONDS": str(START_DELAY_SECONDS)}
+    )
     cards = [POOL] * 4 + list(LANES)
     first = [cluster.submit(f"first-{place}", gpu_type=card, on_notice="exit") for place, card in enumerate(cards)]
     began = time.monotonic()

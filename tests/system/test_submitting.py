@@ -12,6 +12,13 @@ from preemption_cells import LANES, POOL
 
 ONE, TWO = LANES[:2]
 
+
+@pytest.fixture
+def cluster(scenario_cluster: LiveCluster) -> LiveCluster:
+    """All of these run under the policy of scenarios (docs/scenarios.md)."""
+    return scenario_cluster
+
+
 # O-19: what is wrong, and the field that the refusal has to name. What this release does not know is refused by name.
 IMPOSSIBLE: list[tuple[str, str]] = [
     ('"gpus": -100', "gpus"),
@@ -40,7 +47,7 @@ IMPOSSIBLE: list[tuple[str, str]] = [
 def test_impossible_numbers_are_refused_by_field_and_leave_nothing(cluster: LiveCluster, unique: str) -> None:
     """O-19. `gpus: 0` is a job of CPU and memory here and uses none of the team's GPUs."""
     team = f"{unique}-team"
-    cluster.allow_everything(team, limit=2)
+    cluster.allow_everything(team, classes=(), limit=2)
     with cluster.http() as http:
         for text, field in IMPOSSIBLE:
             body = f'{{"command": ["/bin/true"], "team": "{team}", {text}}}'
@@ -140,7 +147,7 @@ def test_a_name_with_spaces_and_signs_is_cancelled_by_it(cluster: LiveCluster, u
 def test_the_same_submit_again_is_the_same_job(cluster: LiveCluster, unique: str) -> None:
     """O-21, with twenty at once, after the job's end, and after a restart of the scheduler."""
     other_team = f"{unique}-other"
-    cluster.allow_everything(other_team)
+    cluster.allow_everything(other_team, classes=())
     key = f"{unique}-key"
 
     def submit(**changes: Any) -> tuple[int, str]:
