@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from makeway_policy.checks import refuse_submit
 from makeway_policy.choices import Choice, Evict, Expire, Grant, Preempt, Start, Stop, Withdraw
 from makeway_policy.decide import decide
-from makeway_policy.model import Job, LeaseState, Mode, Run, StopCause
+from makeway_policy.evictions import preempt_by_hand
+from makeway_policy.model import Job, LeaseState, Mode, Refusal, Run, StopCause
 from makeway_policy.priority import base
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
@@ -117,6 +118,14 @@ class Engine:
             machines.release_unstarted(run.run_id)
         machines.close(book, EndKind.CANCELLED)
         return True
+
+    def preempt(self, job_id: str, *, force: bool) -> Refusal | None:
+        """Preempt a job by hand. Returns why not, if not."""
+        chosen = preempt_by_hand(self.state, self._machines.policy, job_id, self._machines.now, force=force)
+        if isinstance(chosen, Refusal):
+            return chosen
+        self._enact(chosen)
+        return None
 
     def apply_policy(self, policy: Policy) -> None:
         """Decide by another policy from here on."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from makeway_policy.model import GpuHealth, Team
+from makeway_policy.model import Drain, GpuHealth, Team
 from makeway_policy.rules import Policy
 
 from makeway_simulator.engine import Engine
@@ -28,7 +28,7 @@ class Stage:
     def act(self, action: CaseAction, engine: Engine) -> None:
         """Carry out one action."""
         entry = action.entry
-        verbs = entry.model_fields_set - {"at", "signal", "refused"}
+        verbs = entry.model_fields_set - {"at", "signal", "refused", "force"}
         if len(verbs) != 1:
             raise ScenarioError("actions", f"at {action.at:g}: one thing at a time, not {', '.join(sorted(verbs))}")
         refused = _VERBS[verbs.pop()](self, engine, entry)
@@ -72,6 +72,18 @@ def _set_priority(stage: Stage, engine: Engine, entry: ActionEntry) -> str:
     return ""
 
 
+def _preempt(stage: Stage, engine: Engine, entry: ActionEntry) -> str:
+    refused = [engine.preempt(name, force=entry.force) for name in notation.names(entry.preempt or ())]
+    return "; ".join(each.sentence for each in refused if each is not None)
+
+
+def _drain(stage: Stage, engine: Engine, entry: ActionEntry) -> str:
+    how = Drain.FORCED if entry.force else Drain.GENTLY
+    for name in notation.names(entry.drain or ()):
+        engine.state.put_node(replace(engine.state.nodes[stage.node(name).name], drain=how))
+    return ""
+
+
 def _kill(stage: Stage, engine: Engine, entry: ActionEntry) -> str:
     engine.pause()
     return ""
@@ -107,7 +119,8 @@ def _of_nodes(field: str, act: Callable[[Engine, str], None]) -> "_Verb":
 
 
 def _cordon(engine: Engine, name: str, *, cordoned: bool) -> None:
-    engine.state.put_node(replace(engine.state.nodes[name], cordoned=cordoned))
+    drain = engine.state.nodes[name].drain if cordoned else Drain.NO
+    engine.state.put_node(replace(engine.state.nodes[name], cordoned=cordoned, drain=drain))
 
 
 def _of_gpus(field: str, health: GpuHealth) -> "_Verb":
@@ -152,6 +165,8 @@ _Verb = Callable[[Stage, Engine, ActionEntry], str]
 _VERBS: Mapping[str, _Verb] = {
     "cancel": _cancel,
     "set_priority": _set_priority,
+    "preempt": _preempt,
+    "drain": _drain,
     "kill": _kill,
     "start": _start,
     "delete_finished_records": _delete_finished_records,

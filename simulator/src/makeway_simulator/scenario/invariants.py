@@ -61,9 +61,9 @@ class Watcher:
     def _on_notice(self, state: PoolState, run: Run) -> Iterator[str]:
         if run.stop_cause is not StopCause.PREEMPTED:
             return
-        if not quota.is_preemptible(state.jobs[run.job_id], self.policy):
-            yield f"{run.job_id} is not preemptible and has to make way (4)"
         followers = frozenset(each.job_id for each in state.followers_of(run.run_id))
+        if followers and not quota.is_preemptible(state.jobs[run.job_id], self.policy):
+            yield f"{run.job_id} is not preemptible and has to make way for {', '.join(sorted(followers))} (4)"
         self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), followers)
 
 

@@ -165,8 +165,10 @@ def _runs(record: Record, until: float) -> Iterator[RunSeen]:
 
 def _was_evicted(record: Record, run: Segment) -> bool:
     """Its end, or the end that its notice will have, is that of a preemption, whatever that does to the job."""
+    if run.kind is EndKind.PREEMPTED:
+        return True
     noticed = any(each.victim == run.job_id and each.at == run.noticed_at for each in record.preemptions)
-    return noticed and run.kind in (EndKind.PREEMPTED, EndKind.CANCELLED)
+    return noticed and run.kind is EndKind.CANCELLED
 
 
 def _unexplained(record: Record) -> Iterator[str]:

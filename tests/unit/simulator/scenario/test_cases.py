@@ -143,3 +143,22 @@ def test_other_teams_policies_and_cordons_count_from_when_they_are_set() -> None
     )
     assert [run.started_at for run in found.runs_of("a-2")] == [30]
     assert found.runs_of("b") == ()
+
+
+def test_a_preemption_by_hand_asks_what_protects_the_run_and_a_drain_empties_its_node() -> None:
+    found = history(
+        cluster={"nodes": ["node-a", "node-b"]},
+        jobs=[{"id": "a", "needs": "node-a"}, {"id": "b", "needs": "node-b", "preemptible": False}],
+        actions=[
+            {"at": 10, "preempt": "a"},
+            {"at": 20, "preempt": "b", "refused": True},
+            {"at": 30, "preempt": "b", "force": True},
+            {"at": 60, "drain": "node-a, node-b"},
+            {"at": 80, "uncordon": "node-a, node-b"},
+        ],
+        until=100,
+    )
+    assert found.violations == ()
+    assert [run.started_at for run in found.runs_of("a")] == [0, 15, 80]
+    assert [run.started_at for run in found.runs_of("b")] == [0, 35]
+    assert [run.evicted for run in found.runs] == [True, True, True, False, False]

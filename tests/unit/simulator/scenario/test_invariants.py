@@ -44,6 +44,7 @@ def run_twice(state: PoolState) -> None:
 
 
 def evict_the_protected(state: PoolState) -> None:
+    state.put_run(run_of("b", lease_state=LeaseState.NEXT, started_at=None, after=frozenset({"a.1"})))
     state.put_job(replace(state.jobs["a"], preemptible=False))
     state.put_run(run_of("a", lease_state=LeaseState.LEAVING, noticed_at=5.0, stop_cause=StopCause.PREEMPTED))
 
