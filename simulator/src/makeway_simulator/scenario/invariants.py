@@ -30,7 +30,7 @@ class Watcher:
     _known: set[str] = field(default_factory=set)
     _started: set[str] = field(default_factory=set)
     _noticed: set[str] = field(default_factory=set)
-    _debts: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    _debts: dict[str, tuple[frozenset[str], set[str]]] = field(default_factory=dict)
 
     def look(self, now: float, state: PoolState) -> None:
         """Look at the state after a round of decisions."""
@@ -52,7 +52,9 @@ class Watcher:
                 yield from self._on_notice(state, run)
 
     def _on_start(self, state: PoolState, run: Run) -> Iterator[str]:
-        gpus, preemptors = self._debts.pop(run.job_id, (frozenset[str](), frozenset[str]()))
+        gpus, preemptors = self._debts.pop(run.job_id, (frozenset[str](), set[str]()))
+        for _, waiting in self._debts.values():
+            waiting.discard(run.job_id)
         same = gpus & {lease.gpu_id for lease in run.leases}
         for preemptor in sorted(preemptors if same else ()):
             if preemptor in state.jobs and not _has_started(state, preemptor):
@@ -64,7 +66,7 @@ class Watcher:
         followers = frozenset(each.job_id for each in state.followers_of(run.run_id))
         if followers and not quota.is_preemptible(state.jobs[run.job_id], self.policy):
             yield f"{run.job_id} is not preemptible and has to make way for {', '.join(sorted(followers))} (4)"
-        self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), followers)
+        self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), set(followers))
 
 
 def _has_started(state: PoolState, job_id: str) -> bool:
