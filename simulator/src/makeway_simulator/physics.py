@@ -137,4 +137,8 @@ class Course:
     def _turns(self, now: float) -> int:
         if now <= self.ready_at or not math.isfinite(self.interval_seconds):
             return 0
-        return min(self._saves, int((now - self.ready_at) / self.next_save_ends_after))
+        turns = int((now - self.ready_at) / self.next_save_ends_after)
+        # A save that is complete at `now` has been made, whichever way the division was rounded.
+        if self.ready_at + (turns + 1) * self.next_save_ends_after <= now:
+            turns += 1
+        return min(self._saves, turns)
