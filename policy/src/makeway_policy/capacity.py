@@ -1,6 +1,7 @@
 """What can never run: requests that no registered hardware could serve, however idle it is.
 
-Lost nodes count (they may come back), and so do quarantined and cordoned GPUs. Order of checks (the first that fails
+Lost nodes count (they may come back), and so do lost cards and quarantined and cordoned GPUs; MIG instances that their
+node no longer reports do not. Order of checks (the first that fails
 is the limiting fact):
  1. node lists and labels
  2. GPU type or MIG profile
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from makeway_policy import placement
-from makeway_policy.model import Gpu, LeaseKind, Node, Reason, Refusal, Shape
+from makeway_policy.model import Gpu, GpuHealth, LeaseKind, Node, Reason, Refusal, Shape
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -103,7 +104,12 @@ def _is_asked(gpu: Gpu, shape: Shape, names: frozenset[str] | None) -> bool:
 
 
 def _whole(state: PoolState, node: Node) -> Sequence[Gpu]:
-    return [gpu for gpu in state.gpus_of_node(node.node_id) if not gpu.in_mig_mode]
+    """Its whole cards, and its instances as its newest report has them: a MIG layout that is no more comes not back."""
+    return [
+        gpu
+        for gpu in state.gpus_of_node(node.node_id)
+        if not gpu.in_mig_mode and not (gpu.mig_profile is not None and gpu.health is GpuHealth.LOST)
+    ]
 
 
 def _never(sentence: str, **detail: str) -> Refusal:

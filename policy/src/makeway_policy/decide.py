@@ -88,7 +88,7 @@ def _act_on_overdue(index: Index, now: float) -> list[Choice]:
     for job_id in due:
         job = index.state.jobs.get(job_id)
         run = index.state.run_of(job_id)
-        if job is not None and not job.held and (run is None or run.started_at is None):
+        if job is not None and not job.over and (run is None or run.started_at is None):
             choices.extend(overdue.act(index.state, index.policy, job, now))
     if choices:
         index.sync(now)

@@ -266,13 +266,14 @@ class Index:
         if held is not None:
             self.wakeups.forget_hold(job_id)
             self.wake_for_hold(held, None)
-        if job is None or run is not None or job.held:
+        stands_by = job is not None and (job.held or job.over)
+        if job is None or run is not None or stands_by:
             self._leave_queue(job_id)
         if job is not None and (run is None or run.started_at is None):
             self._watch_overdue(job, now)
         if job is not None and run is not None:
             self._refresh_run(job, run)
-        elif job is not None and not job.held:
+        elif job is not None and not stands_by:
             self._refresh_waiting(job, now)
 
     def _refresh_run(self, job: Job, run: Run) -> None:

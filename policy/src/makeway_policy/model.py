@@ -173,7 +173,10 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One job as the policy sees it. It waits if it has no run, is not `held`, and `begin_at` has passed.
+    """One job as the policy sees it. It waits if it has no run, is not `held` or `over`, and `begin_at` has passed.
+
+    `held`: a person or a changed fact has to let it go on; its limits in time hold all the same. `over`: it has ended,
+    and is here while its last run has leases.
 
     `order` is the rising admission number that ends every tie. `submitted_at` survives preemption, retries and
     restarts; `queued_since` starts the current stay in the queue, which ends only when a run has started (so the caller
@@ -197,6 +200,7 @@ class Job:
     manual_priority: int | None = None
     promoted: bool = False
     held: bool = False
+    over: bool = False
     unsatisfiable: bool = False
     preemptible: bool = True
     mode: Mode | None = None

@@ -36,7 +36,7 @@ def act(state: PoolState, policy: Policy, job: Job, now: float) -> list[Choice]:
     else:
         return []
     if what is Overdue.CANCEL:
-        return _expire(state, job, limit, now)
+        return _expire(state, without, limit, now)
     lower = _lower_class(state, policy, job) if what is Overdue.DEGRADE else None
     if lower is not None:
         without = replace(without, class_name=lower.name, own_priority=_kept_value(job, lower))
@@ -58,7 +58,7 @@ def _expire(state: PoolState, job: Job, limit: str, now: float) -> list[Choice]:
     )
     run = state.run_of(job.job_id)
     choices: list[Choice] = []
-    state.put_job(replace(job, held=True, refusal=refusal))
+    state.put_job(replace(job, over=True, refusal=refusal))
     if run is not None and not is_leaving(run):
         withdrawal.withdraw(state, run, StopCause.CANCELLED, now)
         choices.append(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from makeway_policy import checks, presets
 from makeway_policy.choices import Expire, Reclass
-from makeway_policy.model import Job, Mode, Overdue, Reason, Shape, Team
+from makeway_policy.model import GpuHealth, Job, Mode, Overdue, Reason, Shape, Team
 from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
@@ -197,3 +197,24 @@ def test_a_job_begins_when_it_may(pool: Pool) -> None:
     pool.submit("job-1", begin_at=60.0)
     pool.run_until(100)
     assert pool.starts_of("job-1") == [60]
+
+
+def test_a_held_job_expires_all_the_same(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", max_wait_seconds=60.0, held=True)
+    pool.run_until(100)
+    assert [(at, choice.job_id) for at, choice in pool.choices if isinstance(choice, Expire)] == [(60, "job-1")]
+    assert not pool.starts
+
+
+def test_mig_instances_of_a_layout_that_is_no_more_are_not_waited_for(pool: Pool) -> None:
+    pool.add_node("node-a", 0)
+    for index in range(2):
+        pool.add_gpu("node-a", index, mig_profile="1g.5gb", health=GpuHealth.LOST)
+    pool.add_gpu("node-a", 2, mig_profile="7g.40gb")
+    pool.submit("job-1", mig="1g.5gb")
+    pool.submit("job-2", mig="7g.40gb")
+    pool.run_until(1)
+    assert pool.running() == {"job-2"}
+    assert pool.state.jobs["job-1"].unsatisfiable
+    assert "MIG profile 1g.5gb" in pool.reason("job-1")
