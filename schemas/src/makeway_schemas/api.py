@@ -1,11 +1,12 @@
 """The models of the HTTP API (version 1). Errors are RFC 9457 problem details, media type application/problem+json."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.durations import Seconds
+from makeway_schemas.job_spec import DURATION_MAX_SECONDS, JobSpec
 from makeway_schemas.states import JobState, RunState
 
 PROBLEM_TYPE = "application/problem+json"
@@ -135,6 +136,15 @@ class CommandAccepted(ApiModel):
     job_id: str
     state: JobState
     message: str = ""
+
+
+class LimitsChange(ApiModel):
+    """``PATCH /v1/jobs/{id}``: what is named changes, null takes it away, what is left out stays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    time_limit: Annotated[Seconds, Field(gt=0, le=DURATION_MAX_SECONDS)] | None = None
+    deadline: AwareDatetime | None = None
 
 
 class ForceBody(ApiModel):

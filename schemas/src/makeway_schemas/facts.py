@@ -45,10 +45,13 @@ class CommandIssued(Traced):
 
     kind: Literal["command_issued"] = "command_issued"
     command_id: int
-    command: Literal["cancel", "set_priority", "preempt", "resume"]
+    command: Literal["cancel", "set_priority", "preempt", "resume", "set_limits"]
     job_id: JobId
     priority: int | None = None
     force: bool = Field(default=False, description="preempt: although something protects its run.")
+    limits: dict[Literal["time_limit", "deadline"], float | None] = Field(
+        default_factory=dict, description="set_limits: seconds of run time, seconds since the epoch; null: none."
+    )
     issued_by: str
     issued_at: datetime
 

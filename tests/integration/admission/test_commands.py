@@ -130,3 +130,23 @@ async def test_only_an_admin_of_all_teams_operates_nodes_and_only_those_that_are
     for node in ("n2", "N1", "%00", "a" * 300):
         assert (await lone_admission.client.post(f"/v1/nodes/{node}/drain", json={})).status_code == 404
     assert await lone_admission.count("commands") == 0
+
+
+async def test_the_limits_of_a_job_are_changed_by_its_owner_within_bounds(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(time_limit="1h")
+    path = f"/v1/jobs/{job}"
+    changed = await lone_admission.client.patch(path, json={"time_limit": "2h", "deadline": None})
+    assert changed.status_code == 202
+    fact = (await _facts(lone_admission))[-1]
+    assert (fact["command"], fact["limits"]) == ("set_limits", {"deadline": None, "time_limit": 7200.0})
+    for body, field in (
+        ({"time_limit": -1}, "time_limit"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "deadline"),
+        ({"deadline": "2036-01-01T00:00:00"}, "deadline"),
+        ({"grace": 3}, "grace"),
+    ):
+        answer = await lone_admission.client.patch(path, json=body)
+        assert answer.status_code == 422, body
+        assert answer.json()["fields"][0]["field"] == field
+    assert (await lone_admission.client.patch(path, json={})).status_code == 400
+    assert await lone_admission.count("commands") == 1

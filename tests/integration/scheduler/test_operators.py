@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from makeway_schemas.facts import CommandIssued
 from makeway_schemas.plans import Verb
 from makeway_schemas.states import StopCause
 from scheduler_harness import Node, PoolUnderTest, ended, preempted, start_job
@@ -177,3 +178,52 @@ async def test_a_node_that_takes_no_runs_says_why_in_its_own_words(pool: PoolUnd
     await pool.turn(*await pool.news())
     row = await pool.sql.fetchrow("SELECT detail FROM decisions WHERE job_id = $1", job)
     assert json.loads(row["detail"])["gpus"] == {"node takes no runs: less than 5 % of its disk is free": 1}
+
+
+async def limits(pool: PoolUnderTest, job: str, **values: float | None) -> CommandIssued:
+    command_id = await pool.sql.fetchval(
+        "INSERT INTO commands (pool_id, job_id, command, arguments, issued_by) "
+        "VALUES ('default', $1, 'set_limits', $2::jsonb, 'tester') RETURNING command_id",
+        job, json.dumps({"limits": values}),
+    )  # fmt: skip
+    return next(fact for fact in await pool.news() if isinstance(fact, CommandIssued) and fact.command_id == command_id)
+
+
+async def test_another_time_limit_reaches_the_run_that_is_there(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, time_limit=60)
+    assert pool.planned("a")[f"{job}.1"].time_limit_seconds == 60
+    await pool.turn(await limits(pool, job, time_limit=120.0))
+    assert pool.planned("a")[f"{job}.1"].time_limit_seconds == 120
+    assert pool.ledger.state.jobs[job].time_limit_seconds == 120
+    await pool.take_over()
+    assert pool.ledger.state.jobs[job].time_limit_seconds == 120
+    await pool.turn(node.report(wants_plan=True), await limits(pool, job, time_limit=None))
+    assert pool.planned("a")[f"{job}.1"].time_limit_seconds is None
+
+
+async def test_a_deadline_can_be_moved_until_the_job_has_started(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    running = await start_job(pool, node, preemptible=False)
+    late = await limits(pool, running, deadline=await pool.store.clock() + 60)
+    await pool.turn(late)
+    assert await pool.outcome(late) == "refused: it has started, which met its deadline"
+    job = await pool.submit(on_deadline="cancel")
+    await pool.turn(*await pool.news())
+    await pool.turn(await limits(pool, job, deadline=await pool.store.clock() + 60))
+    assert await pool.state(job) == "QUEUED"
+    pool.cycle.set_clock(await pool.store.clock() + 65)
+    await pool.turn()
+    assert await pool.state(job) == "EXPIRED"
+
+
+async def test_a_held_job_that_waits_too_long_expires(pool: PoolUnderTest) -> None:
+    job = await pool.submit(max_wait=60)
+    await pool.turn(*await pool.news())
+    await hold(pool, job)
+    pool.cycle._decide_again_at = 0.0
+    pool.cycle.set_clock(await pool.store.clock() + 65)
+    await pool.turn()
+    assert await pool.state(job) == "EXPIRED"

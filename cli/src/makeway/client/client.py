@@ -127,6 +127,10 @@ class Client:
         response = self.transport.request("PUT", f"{_job(job_id)}/priority", json={"priority": priority})
         return _read(api.CommandAccepted, response)
 
+    def change_limits(self, job_id: str, limits: Mapping[str, Any]) -> api.CommandAccepted:
+        """Asks for another ``time_limit`` or ``deadline``; None takes one away."""
+        return _read(api.CommandAccepted, self.transport.request("PATCH", _job(job_id), json=dict(limits)))
+
     def preempt(self, job_id: str, *, force: bool = False) -> api.CommandAccepted:
         """Asks for the stop of the job's run; the job is put back. ``outcome_of`` says whether it was done."""
         response = self.transport.request("POST", f"{_job(job_id)}/preempt", json={"force": force})

@@ -1,4 +1,4 @@
-"""``ps``, ``show``, ``why``, ``cancel``, ``priority``, ``preempt``, ``resume``."""
+"""``ps``, ``show``, ``why``, ``cancel``, ``priority``, ``change``, ``preempt``, ``resume``."""
 
 from typing import Annotated
 
@@ -218,6 +218,31 @@ def priority(
         print_json(answer)
         return
     print_out(_accepted(answer, "has its own priority again" if value == "none" else f"has priority {value}"))
+
+
+@app.command()
+def change(
+    job: Job,
+    time_limit: Annotated[str | None, typer.Option(metavar="DURATION", help="Longest run time, or none.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A date and time with its zone, or none.")
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+    state_dir: State = None,
+) -> None:
+    """Change the limits in time of a job that has not ended, also while it runs."""
+    given = {"time_limit": time_limit, "deadline": deadline}
+    limits = {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    if not limits:
+        raise typer.BadParameter("name what is to change", param_hint="--time-limit, --deadline")
+    client = connect(state_dir)
+    with client:
+        answer = client.change_limits(client.resolve(job), limits)
+        outcome = outcome_of(client, answer.command_id)
+    if output is OutputFormat.JSON:
+        print_json(answer)
+        return
+    print_out(f"{answer.job_id}  {safe(answer.message or outcome)}")
 
 
 @app.command()

@@ -50,7 +50,7 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
     job_class = find_class(spec.class_, policy)
     if job_class is None:
         return FieldProblem(field="class", message=_unknown_class(spec.class_ or "", policy.classes))
-    problem = _objection(spec, job_class) or _past(spec, now)
+    problem = _objection(spec, job_class) or limits_objection(spec.time_limit, spec.deadline, job_class, now)
     if problem is not None:
         return problem
     firm = (
@@ -78,16 +78,19 @@ def _objection(spec: JobSpec, job_class: JobClass) -> FieldProblem | None:
     if grace is not None and job_class.grace_max_seconds is not None and grace > job_class.grace_max_seconds:
         longest = format_duration(job_class.grace_max_seconds)
         return FieldProblem(field="preemption.grace", message=f"must be at most {longest} in class {job_class.name}")
-    longest_run = job_class.time_limit_max_seconds
-    if longest_run is not None and spec.time_limit is not None and spec.time_limit > longest_run:
-        return FieldProblem(
-            field="time_limit", message=f"must be at most {format_duration(longest_run)} in class {job_class.name}"
-        )
     return None
 
 
-def _past(spec: JobSpec, now: datetime) -> FieldProblem | None:
-    if spec.deadline is not None and spec.deadline <= now:
+def limits_objection(
+    time_limit: float | None, deadline: datetime | None, job_class: JobClass, now: datetime
+) -> FieldProblem | None:
+    """Checks 5 and 6, for a submit and for a change afterwards."""
+    longest_run = job_class.time_limit_max_seconds
+    if longest_run is not None and time_limit is not None and time_limit > longest_run:
+        return FieldProblem(
+            field="time_limit", message=f"must be at most {format_duration(longest_run)} in class {job_class.name}"
+        )
+    if deadline is not None and deadline <= now:
         return FieldProblem(field="deadline", message=f"must be in the future; now it is {now:%Y-%m-%dT%H:%M:%SZ}")
     return None
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from makeway_schemas.api import CommandAccepted, CommandView, ForceBody, PriorityChange
+from makeway_schemas.api import CommandAccepted, CommandView, ForceBody, LimitsChange, PriorityChange
 from makeway_schemas.states import JobState
 from starlette.responses import Response
 
 from makeway_admission.access import Principal, Role, require, require_all_teams
 from makeway_admission.answers import PROBLEMS, Responses, answer, json_body
 from makeway_admission.bodies import read_document
+from makeway_admission.class_rules import limits_objection
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, Viewer, visible_job
 from makeway_admission.errors import ProblemCode, not_found, refused
 from makeway_admission.facts import fact_row
@@ -56,6 +58,28 @@ async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, 
     if change.priority is not None and change.priority > highest:
         raise refused(ProblemCode.INVALID_FIELD, f"must be at most {highest}", field="priority")
     return await _command(request, doors, principal, job_id, "set_priority", {"priority": change.priority})
+
+
+@router.patch(
+    "/v1/jobs/{job_id}",
+    status_code=202,
+    response_model=CommandAccepted,
+    responses=_ENDED,
+    openapi_extra=json_body(LimitsChange),
+)
+async def change_limits(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
+    """Change the time limit or the deadline of a job that has not ended, also while it runs."""
+    change = parse_model(LimitsChange, await read_document(request))
+    if not change.model_fields_set:
+        raise refused(ProblemCode.BAD_REQUEST, "name what is to change: time_limit, deadline")
+    head = await visible_job(doors, principal, job_id)
+    rules = doors.policy.classes.get(head["class_name"]) or doors.policy.classes[doors.policy.default_class]
+    problem = limits_objection(change.time_limit, change.deadline, rules, datetime.now(UTC))
+    if problem is not None:
+        raise refused(ProblemCode.INVALID_FIELD, problem.message, field=problem.field)
+    values = {"time_limit": change.time_limit, "deadline": change.deadline and change.deadline.timestamp()}
+    limits = {name: values[name] for name in sorted(change.model_fields_set)}
+    return await _command(request, doors, principal, job_id, "set_limits", {"limits": limits})
 
 
 @router.post(

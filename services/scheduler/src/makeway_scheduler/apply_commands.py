@@ -119,6 +119,26 @@ def _resume(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> 
     return "queued"
 
 
+def _set_limits(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    """A run that is there gets its new limit with the next plan; a deadline that was met by a start stays met."""
+    if "deadline" in fact.limits and job.first_started_at is not None:
+        return f"{REFUSED}it has started, which met its deadline"
+    limits: dict[str, float | None] = {str(name): value for name, value in fact.limits.items()}
+    job = replace(job, amendments={**job.amendments, **limits})
+    ledger.jobs.put(job.job_id, job)
+    run = ledger.run_of(job)
+    if run is not None and not run.ended:
+        ledger.batch.plans_for.add(run.node_id)
+    ledger.tell(job, "limits", now, by=fact.issued_by, limits=limits)
+    return "set"
+
+
 _OF_JOB: Final[Mapping[str, Callable[[Ledger, JobRecord, CommandIssued, float], str]]] = MappingProxyType(
-    {"cancel": _cancel, "set_priority": _set_priority, "preempt": _preempt, "resume": _resume}
+    {
+        "cancel": _cancel,
+        "set_priority": _set_priority,
+        "preempt": _preempt,
+        "resume": _resume,
+        "set_limits": _set_limits,
+    }
 )

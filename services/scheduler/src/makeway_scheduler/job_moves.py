@@ -83,7 +83,7 @@ def requeue(
     ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, retry_at: float | None = None, last_end: str = ""
 ) -> None:
     """Back into the queue with its submit time; the stay in the queue starts now."""
-    limit = job.spec.time_limit
+    limit = job.time_limit
     if limit is not None and job.used_seconds >= limit:
         end(ledger, job, EndCause.TIME_LIMIT, now)
         return

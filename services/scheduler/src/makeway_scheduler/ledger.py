@@ -69,6 +69,12 @@ class JobRecord:
     message: str = ""
     version: int = 0
 
+    @property
+    def time_limit(self) -> float | None:
+        """Its longest run time in seconds, summed over its runs."""
+        limit: float | None = self.amended("time_limit", self.spec.time_limit)
+        return limit
+
     def amended(self, name: str, specified: Any) -> Any:
         """What holds of a name now: what it was amended to, else what the specification says."""
         return self.amendments.get(name, specified)

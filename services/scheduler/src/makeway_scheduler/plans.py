@@ -43,7 +43,8 @@ class PlanMaker:
             self._parts.pop(run_id, None)
 
     def _part(self, ledger: Ledger, run: RunRecord) -> bytes:
-        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after, run.withdrawing)
+        limit = None if run.ended else ledger.jobs[run.job_id].time_limit
+        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after, run.withdrawing, limit)
         kept = self._parts.get(run.run_id)
         if kept is not None and kept[0] == key:
             return kept[1]
@@ -102,6 +103,6 @@ def _leased(ledger: Ledger, gpu_id: str, vram_mib: int) -> LeasedGpu:
 
 
 def _time_left(job: JobRecord) -> float | None:
-    if job.spec.time_limit is None:
+    if job.time_limit is None:
         return None
-    return max(_SHORTEST_LIMIT_SECONDS, job.spec.time_limit - job.used_seconds)
+    return max(_SHORTEST_LIMIT_SECONDS, job.time_limit - job.used_seconds)

@@ -109,7 +109,7 @@ def job_value(job: JobRecord) -> Job:
         mode=None if mode is None else Mode(mode.lower()),
         grace_seconds=spec.preemption.grace,
         exempt_after_seconds=spec.preemption.exempt_after,
-        time_limit_seconds=spec.time_limit,
+        time_limit_seconds=job.time_limit,
         used_seconds=job.used_seconds,
         runs=job.run_number,
         preempted_at=job.preempted_at,

@@ -143,7 +143,7 @@ WHERE j.job_id = :job_id;
 
 -- name: job_head^
 -- Whose a job is and where it is: what every path below a job asks first.
-SELECT j.job_id, j.team_id, j.class_name, coalesce(s.state, 'QUEUED') AS state, s.ended_at
+SELECT j.job_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name, coalesce(s.state, 'QUEUED') AS state, s.ended_at
 FROM jobs AS j LEFT JOIN job_states AS s ON s.job_id = j.job_id WHERE j.job_id = :job_id;
 
 -- name: runs_of_job
