@@ -363,13 +363,15 @@ def _set_key(
     return (breaches, highest, cost, *tail)
 
 
-def _scatter(state: PoolState, members: Sequence[Member]) -> int:
-    """How far apart the cards of each member are; less is better."""
-    total = 0
+def _scatter(state: PoolState, members: Sequence[Member]) -> tuple[int, int]:
+    """How far apart the cards of each member are: NVLink groups beyond the first, then indices; less is better."""
+    groups = distance = 0
     for member in members:
-        indices = [state.gpus[lease.gpu_id].index for lease in member.leases]
-        total += max(indices) - min(indices) if indices else 0
-    return total
+        cards = [state.gpus[lease.gpu_id] for lease in member.leases]
+        if cards:
+            groups += len({card.link_group for card in cards}) - 1
+            distance += max(card.index for card in cards) - min(card.index for card in cards)
+    return groups, distance
 
 
 def _node_key(members: Sequence[Member]) -> tuple[str, ...]:

@@ -295,3 +295,32 @@ async def test_once_the_hours_of_the_month_are_used_nothing_more_starts(pool: Po
     assert (await row(pool, job))["reason"] == "team default has used 3 of its 2.5 GPU-hours of this month"
     await set_team(pool, gpu_hours_per_month=None)
     assert await pool.state(job) == "STARTING"
+
+
+async def why(pool: PoolUnderTest, job: str) -> dict[str, Any]:
+    sql = "SELECT detail FROM decisions WHERE job_id = $1 ORDER BY decision_id DESC LIMIT 1"
+    detail: dict[str, Any] = json.loads(await pool.sql.fetchval(sql, job))
+    return detail
+
+
+async def test_why_gives_the_expected_start_and_the_longest_wait(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    runs = await start_job(pool, node, time_limit="1h", preemption={"grace": "1m"})
+    told = await why(pool, await submitted(pool))
+    assert (datetime.fromisoformat(told["expected_start"]) - datetime.now(UTC)).total_seconds() == pytest.approx(
+        HOUR, abs=30
+    )
+    assert told["worst_case_wait"] == "unbounded: class urgent stays above it and is not limited for every team"
+    await set_team(pool, gpu_limit=1)
+    await pool.turn(await pool.command(runs, "set_priority", 600))
+    told = await why(pool, await submitted(pool, class_name="low"))
+    assert told["worst_case_wait"].startswith("unbounded: classes above it may use 1 GPUs")
+
+
+async def test_a_start_that_failed_is_an_own_failure_that_is_tried_again(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await submitted(pool, retries={"max": 1, "exit_codes": [127]})
+    await pool.turn(node.exited(f"{job}.1", ended(None, outcome="start_failed", message="no such program")))
+    assert (await row(pool, job))["message"] == "retry 1 of 1 after exit code 127"

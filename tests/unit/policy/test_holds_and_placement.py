@@ -267,3 +267,20 @@ def test_a_hold_is_taken_over_while_its_gpus_still_drain(pool: Pool) -> None:
     assert pool.starts_of("above") == [120]
     assert pool.starts_of("job-hi") == [140]
     assert pool.evictions == {"low-1": 1, "low-2": 1}
+
+
+def test_of_equal_sets_of_victims_linked_cards_come_before_near_ones(pool: Pool) -> None:
+    for node, groups in (("node-a", (0, 0, 1, 1)), ("node-b", (0, 1, 0, 1))):
+        pool.add_node(node, 0)
+        for index, group in enumerate(groups):
+            pool.add_gpu(node, index, link_group=group)
+    for node, taken in (("node-a", (0, 3)), ("node-b", (0, 2))):
+        for index in range(4):
+            others = frozenset(f"{node}/{other}" for other in range(4) if other != index)
+            fixed = index in taken
+            pool.submit(
+                f"{node}-{index}", pri=1, preemptible=not fixed, nodes=frozenset({node}), avoid_gpus=others
+            )  # fmt: skip
+    pool.submit("job-hi", pri=9, gpus=2, at=10)
+    pool.run_until(11)
+    assert pool.evictions == {"node-b-1": 1, "node-b-3": 1}

@@ -230,10 +230,9 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
     job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     if cause is EndCause.DONE:
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
-    elif cause is EndCause.FAILED and end.outcome == "start_failed":
-        job_moves.end(ledger, job, cause, now, exit_code=end.exit_code or 127)
     elif cause is EndCause.FAILED:
-        job_moves.after_failure(ledger, job, now, exit_code=exit_code)
+        failed_to_start = end.outcome == "start_failed"
+        job_moves.after_failure(ledger, job, now, exit_code=end.exit_code or 127 if failed_to_start else exit_code)
     elif cause in (EndCause.TIME_LIMIT, EndCause.CANCELLED):
         job_moves.end(ledger, job, cause, now, exit_code=exit_code)
     elif job.cancel_requested:

@@ -6,11 +6,18 @@ from typing import Any, Final
 
 from makeway_policy.choices import Choice, Wait
 from makeway_policy.explain import Explanation, PossibleVictim, explain
+from makeway_policy.model import Job
+from makeway_policy.worst_case import worst_case_wait
+from makeway_schemas.durations import format_duration
 
 from makeway_scheduler.ledger import Ledger
 
 MOST_EXPLAINED: Final = 4
 """A batch that lets thousands of different jobs wait explains the first of them; ``why`` tells the reason of all."""
+
+
+MOST_BOUNDED: Final = 1_000
+"""The longest possible wait is summed over all jobs; in a larger pool that would hold up every decision."""
 
 
 def explain_waits(ledger: Ledger, choices: Sequence[Choice], now: float) -> None:
@@ -25,8 +32,17 @@ def explain_waits(ledger: Ledger, choices: Sequence[Choice], now: float) -> None
             if len(answers) == MOST_EXPLAINED:
                 continue
             explanation = explain(ledger.state, ledger.policy, choice.job_id, now)
-            answers[alike] = {} if explanation is None else as_detail(explanation)
+            bound = _worst_case(ledger, job, now)
+            answers[alike] = {} if explanation is None else as_detail(explanation) | {"worst_case_wait": bound}
         ledger.batch.explanations[choice.job_id] = answers[alike]
+
+
+def _worst_case(ledger: Ledger, job: Job, now: float) -> str:
+    """The longest that the job may have to wait from now, or why there is no bound (law 6)."""
+    if len(ledger.state.jobs) > MOST_BOUNDED:
+        return f"not computed while more than {MOST_BOUNDED} jobs are in the pool"
+    found = worst_case_wait(ledger.state, ledger.policy, job, now)
+    return f"unbounded: {found.cause}" if found.seconds is None else format_duration(found.seconds)
 
 
 def as_detail(explanation: Explanation) -> dict[str, Any]:
