@@ -12,7 +12,7 @@ from makeway_policy.agenda import Agenda
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Drain, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause
+from makeway_policy.model import Drain, Group, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause
 from makeway_policy.queue import Bucket, Turns, WaitingQueue
 from makeway_policy.reach import NodeReach, improved, node_reach
 from makeway_policy.reserving import Reservers
@@ -57,6 +57,7 @@ class Index:
         weighs = any(rules.placement is Strategy.FRAG for rules in policy.classes.values())
         self.demand: Demand | None = Demand(policy) if weighs else None
         self.labels = NodeLabels(state)
+        self._groups: dict[str, Group] = {}
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._improved: dict[str, None] = {}
         self._timers = Timers()
@@ -205,8 +206,14 @@ class Index:
     def _mark_runs(self, changes: Changes) -> None:
         """What a job or a group says protects runs: the GPUs of those that changed are looked at too."""
         for name in changes.groups:
+            group = self.state.groups.get(name)
+            redefined = self._groups.get(name) is not group
+            if group is not None:
+                self._groups[name] = group
             for job in self.state.jobs_of_group(name):
                 changes.jobs.add(job.job_id)
+                if redefined:
+                    changes.undone.add(job.job_id)
                 run = self.state.run_of(job.job_id)
                 for node_id in () if run is None else run.node_ids:
                     self.reaches.pop(node_id, None)

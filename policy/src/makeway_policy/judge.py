@@ -53,7 +53,8 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
         )
         plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
-        if plan is not None:
+        # What leaves anyway eases the quota when it has left, not before: over it, only victims are a way.
+        if plan is not None and (over is None or plan.victims):
             return plan
     if over is not None:
         return over

@@ -170,7 +170,7 @@ class Reservers:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
         for their_key, job_id in self._reservers():
             if their_key >= key:
-                return
+                break
             reserver = self._state.jobs[job_id]
             if job_id != job.job_id and reservation.competes(reserver.shape, job.shape, self._policy):
                 yield self.of(reserver)

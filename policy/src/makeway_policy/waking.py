@@ -13,6 +13,9 @@ from makeway_policy.model import LeaseKind, Reason, Shape
 from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns
 from makeway_policy.reach import FREE, NodeReach, Threshold
 
+_Taking = tuple[Shape, bool, bool]
+"""Takers by shape, by whether they override minimum runs, and whether free cards are all that they lack."""
+
 _WANT_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
 
 
@@ -27,6 +30,13 @@ class _Place:
     entry: Entry
     limit: Threshold | None
     overrides: bool
+
+    @property
+    def taking(self) -> _Taking:
+        """Which takers it is one of."""
+        shape = self.shape
+        whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE
+        return shape, self.overrides, whole and shape.members == 1 and self.reason in _WANT_ROOM
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +54,7 @@ class Blocked:
         self._turns = turns
         self._place: dict[tuple[object, ...], _Place] = {}
         self._by_shape: dict[Shape, dict[Lane, list[tuple[Entry, Bucket]]]] = {}
-        self._takers: dict[tuple[Shape, bool], list[tuple[Threshold, int, Bucket]]] = {}
+        self._takers: dict[_Taking, list[tuple[Threshold, int, Bucket]]] = {}
         self._by_team: dict[str, dict[tuple[object, ...], Bucket]] = {}
         self._by_reason: dict[Reason, dict[tuple[object, ...], Bucket]] = {}
 
@@ -64,7 +74,7 @@ class Blocked:
         if reason in _WANT_ROOM:
             insort(self._by_shape.setdefault(shape, {}).setdefault(place.lane, []), (place.entry, bucket))
         if limit is not None:
-            insort(self._takers.setdefault((shape, overrides), []), (limit, id(bucket), bucket))
+            insort(self._takers.setdefault(place.taking, []), (limit, id(bucket), bucket))
 
     def remove(self, bucket: Bucket) -> None:
         """Forget a bucket: it is judged again, or gone."""
@@ -80,7 +90,7 @@ class Blocked:
             if not entries:
                 del lanes[place.lane]
         if place.limit is not None:
-            takers = self._takers[(place.shape, place.overrides)]
+            takers = self._takers[place.taking]
             del takers[bisect_left(takers, (place.limit, id(bucket)))]
 
     def __len__(self) -> int:
@@ -118,11 +128,11 @@ class Blocked:
 
     def reached(self, reach: NodeReach) -> Iterator[Bucket]:
         """The buckets that may reach what a node has to offer now; what is free needs no reach (see `next_of`)."""
-        for (shape, overrides), takers in self._takers.items():
+        for (shape, overrides, content), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
-            if bound == FREE and not reach.counts_host and shape.gpus and placement.kind_of(shape) is LeaseKind.WHOLE:
+            if bound == FREE and content and not reach.counts_host:
                 continue
             start = bisect_left(takers, (bound,))
             yield from [bucket for _, _, bucket in takers[start:]]

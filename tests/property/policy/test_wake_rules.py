@@ -90,7 +90,7 @@ class History:
         return Policy(
             classes=MappingProxyType(classes), default_class="mid", delta=draw([1, 10]), order=draw(list(Order)),
             backfill=draw(list(Backfill)), victims=draw(list(VictimOrder)), move_holds=draw([True, False]),
-            usage_half_life_seconds=draw([None, None, 60.0]),
+
             hold_expiry_seconds=draw([30.0, 1e9]), recheck_seconds=math.inf, promoted_minimum_run_seconds=50.0,
         )  # fmt: skip
 
