@@ -29,6 +29,7 @@ VERBS: Final = {
     "why": "makeway.commands.jobs",
     "cancel": "makeway.commands.jobs",
     "priority": "makeway.commands.jobs",
+    "change": "makeway.commands.jobs",
     "preempt": "makeway.commands.jobs",
     "resume": "makeway.commands.jobs",
     "status": "makeway.commands.overview",

@@ -14,6 +14,14 @@ def not_yet(job: Job, now: float) -> Refusal | None:
         return None
     return Refusal(
         reason=Reason.NOT_YET,
-        sentence=f"it may begin in {job.begin_at - now:.0f} s",
+        sentence=f"it may begin in {_span(job.begin_at - now)}",
         detail={"begin_at": f"{job.begin_at:.3f}"},
     )
+
+
+def _span(seconds: float) -> str:
+    """A length of time in the largest unit of which there are two or more."""
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from makeway_schemas.facts import GpuReport
+from makeway_schemas.states import StopCause
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
 
 HOUR = 3600.0
@@ -324,3 +325,20 @@ async def test_a_start_that_failed_is_an_own_failure_that_is_tried_again(pool: P
     job = await submitted(pool, retries={"max": 1, "exit_codes": [127]})
     await pool.turn(node.exited(f"{job}.1", ended(None, outcome="start_failed", message="no such program")))
     assert (await row(pool, job))["message"] == "retry 1 of 1 after exit code 127"
+
+
+@pytest.mark.parametrize("part", [{}, {"shares": 2}])
+async def test_who_waits_is_planned_to_follow_a_run_that_its_node_stops_at_its_time_limit(
+    pool: PoolUnderTest, part: dict[str, Any]
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    limited = await start_job(pool, node, time_limit="1h", preemptible=False)
+    waiting = await submitted(pool, class_name="high", **part)
+    await pool.turn(node.noticed(f"{limited}.1", StopCause.TIME_LIMIT))
+    assert await pool.state(waiting) == "RESERVED"
+    states = {run: state for run, _, state in await pool.leases()}
+    assert states == {f"{limited}.1": "LEAVING", f"{waiting}.1": "NEXT"}
+    end = ended(143, cause=StopCause.TIME_LIMIT, notice_delivered=True)
+    await pool.turn(node.exited(f"{limited}.1", end), node.started(f"{waiting}.1"))
+    assert (await pool.state(limited), await pool.state(waiting)) == ("TIMED_OUT", "RUNNING")

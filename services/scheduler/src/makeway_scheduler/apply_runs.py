@@ -94,9 +94,20 @@ def note_noticed(
     if run.noticed_at is not None or run.ended:
         return
     at = max(min(noticed_at, now), run.started_at or run.planned_at)
-    ledger.runs.put(run.run_id, replace(run, noticed_at=at, state=RunState.NOTICED))
-    _note_preemption(ledger, run.run_id, noticed_at=at)
     job = ledger.jobs.get(run.job_id)
+    grace = 0.0 if job is None else job_moves.grace_of(ledger, job)
+    ledger.runs.put(
+        run.run_id,
+        replace(
+            run,
+            noticed_at=at,
+            state=RunState.NOTICED,
+            # Whoever is planned to follow it gets NEXT leases, which fit beside those that leave alone.
+            lease_state=LeaseState.LEAVING if run.lease_state is LeaseState.LIVE else run.lease_state,
+            leaves_by=at + grace if run.leaves_by is None else run.leaves_by,
+        ),
+    )
+    _note_preemption(ledger, run.run_id, noticed_at=at)
     if job is not None:
         ledger.tell(job, "noticed", now, cause=cause, grace_seconds=run.stop_grace_seconds)
 
