@@ -213,7 +213,7 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
     if run is None or not run.after or is_leaving(run) or not is_hold(run):
         return []
     job = state.jobs[run.job_id]
-    placed = judge.place_beside(index, job, now)
+    placed = judge.place_beside(index, job, run, now)
     if placed is None:
         return []
     if run.lease_state is LeaseState.PENDING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
-from makeway_policy.model import Job, Member, Reason, Refusal
+from makeway_policy.model import Job, Member, Reason, Refusal, Run
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
@@ -115,12 +115,20 @@ def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
     yield from index.reservers.reclaimers(job)
 
 
-def place_beside(index: Index, job: Job, now: float) -> Placed | None:
-    """A placement on what is free now, without what is reserved for others; quota is not asked."""
+def place_beside(index: Index, job: Job, hold: Run, now: float) -> Placed | None:
+    """A placement on what is free now, in place of a hold: not what is reserved for others, and within quota.
+
+    Quota is asked as it is now: whoever leaves for the hold still counts, elsewhere.
+    """
     kept, keeper = _kept_from(index, job, now)
     if keeper is not None and not kept:
         return None
-    return place_free(index, replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
+    placed = place_free(index, replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
+    if placed is None:
+        return None
+    units = _units(index, job, placed)
+    over = quota.refusal_of(index.state, index.policy, job, units, instead_of=hold)
+    return placed if over is None else None
 
 
 def place_free(index: Index, job: Job) -> Placed | None:

@@ -38,17 +38,26 @@ def units_of_members(state: PoolState, members: Collection[Member]) -> int:
 
 
 def refusal_of(
-    state: PoolState, policy: Policy, job: Job, units: int, gone: Collection[str] | None = None
+    state: PoolState,
+    policy: Policy,
+    job: Job,
+    units: int,
+    gone: Collection[str] | None = None,
+    *,
+    instead_of: Run | None = None,
 ) -> Refusal | None:
     """Why the team may not use `units` more for this job; None if it may.
 
-    With `gone` (runs that will have left) it is judged as it will be then, else as it is now.
+    With `gone` (runs that will have left) it is judged as it will be then, else as it is now, with `instead_of` as if
+    that run were not there.
     """
     team = state.team(job.team)
     borrows = not job.preemptible and not within_guarantee(state, job, units, gone or ())
     allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
     for key, limit, reason, what in (*_limits(job, team), *allowed):
         used = state.used(key, later=gone is not None) - _leaving_units(state, key, gone or ())
+        if instead_of is not None:
+            used = state.used_without(key, instead_of)
         if limit is not None and used + units > round(limit * UNITS_PER_GPU):
             return Refusal(
                 reason=reason,

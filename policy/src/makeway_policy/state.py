@@ -384,6 +384,11 @@ class PoolState:
         """
         return self._usage.of(key, later=later)
 
+    def used_without(self, key: Key, run: Run) -> int:
+        """Usage as in `used`, now, as if the run had no leases and nothing were kept for it."""
+        found = [self._used_gpu(gpu_id) for gpu_id in _gpu_ids(run)]
+        return self._usage.of(key) - self._usage.share_of(run, key, found, self._jobs)
+
     # Usage
 
     def _recount(self, gpu_ids: Iterable[str]) -> None:

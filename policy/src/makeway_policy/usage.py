@@ -55,6 +55,18 @@ class Usage:
         """Millionths of a GPU that are used, now or (`later`) when what is leaving has left."""
         return (self._later if later else self._now).get(key, 0)
 
+    def share_of(
+        self, run: Run, key: Key, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]
+    ) -> int:
+        """What of the usage now is the run's own, on its GPUs: nothing where one that leaves counts anyway."""
+        own = 0
+        for gpu_id, gpu, runs in found:
+            rest = [each for each in runs if each.run_id != run.run_id]
+            without = self._sum(gpu, rest, jobs) if gpu is not None else ()
+            own += sum(now for owner, now, _ in self._shares_of_gpu.get(gpu_id, ()) if owner == key)
+            own -= sum(now for owner, now, _ in without if owner == key)
+        return own
+
     def recount(self, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]) -> Moved:
         """Count some GPUs anew: their ids, what they are (None: gone), and what is on them (nothing where fenced)."""
         sums: dict[Key, list[int]] = {}

@@ -284,3 +284,25 @@ def test_of_equal_sets_of_victims_linked_cards_come_before_near_ones(pool: Pool)
     pool.submit("job-hi", pri=9, gpus=2, at=10)
     pool.run_until(11)
     assert pool.evictions == {"node-b-1": 1, "node-b-3": 1}
+
+
+def test_a_holder_moves_to_free_gpus_only_within_its_teams_limit(pool: Pool) -> None:
+    """Else it is decided again as it was, and so on for ever."""
+    pool.add_node("node-a", 2)
+    pool.add_team("a", limit=1)
+    pool.submit("victim", team="a", pri=1, grace=20)
+    pool.submit("other", team="b", pri=500, dur=15)
+    pool.submit("job-hi", team="a", pri=100, dur=10, at=10)
+    pool.run_until(100)
+    assert pool.starts_of("job-hi") == [30]
+    assert not [choice for _, choice in pool.choices if isinstance(choice, Withdraw)]
+
+
+def test_a_holder_moves_to_free_gpus_when_another_team_leaves_for_it(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.add_team("a", limit=1)
+    pool.submit("victim", team="b", pri=1, grace=20)
+    pool.submit("other", team="b", pri=500, dur=15)
+    pool.submit("job-hi", team="a", pri=100, dur=10, at=10)
+    pool.run_until(100)
+    assert pool.starts_of("job-hi") == [15]
