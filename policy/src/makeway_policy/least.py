@@ -6,8 +6,9 @@ from makeway_policy.question import Question
 from makeway_policy.reach import CardReach
 from makeway_policy.victim_nodes import Host
 
-Least = tuple[int, float, float, int, int, int, float, tuple[int, ...]]
-"""Soft breaches, highest v, cost, victims, dislike, distance of cards, -newest submit, and -its admission number."""
+Least = tuple[int, float, float, int, int, tuple[int, int], float, tuple[int, ...]]
+"""Soft breaches, highest v, cost, victims, dislike, distance of cards (NVLink groups beyond the first, then indices),
+-newest submit, and -its admission number."""
 
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
@@ -43,7 +44,7 @@ def least(question: Question, host: Host) -> Least | None:
         cost + shape.gpus * min(graces),
         _fewest(taken, needed),
         -len(shape.affinity),
-        shape.gpus - 1 if distinct else 0,
+        (0, shape.gpus - 1 if distinct else 0),
         -newest,
         (-last,),
     )
