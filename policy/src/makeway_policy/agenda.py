@@ -28,6 +28,10 @@ class Agenda:
             key, _, item = heapq.heappop(self._ready)
             if isinstance(item, str):
                 return item
+            if isinstance(item, Bucket):
+                if item.listed_at != key:
+                    continue
+                item.listed_at = None
             bucket = self._next_of(item, key) if isinstance(item, Wave) else item
             if bucket is None or bucket.blocked is not None or not bucket.entries:
                 continue
@@ -96,5 +100,10 @@ class Agenda:
         bucket.blocked = None
 
     def _push(self, item: Bucket | Wave | str, key: Key) -> None:
+        if isinstance(item, Bucket):
+            # Once is enough: where it comes too early, its place is looked at again then.
+            if item.listed_at is not None and item.listed_at <= key:
+                return
+            item.listed_at = key
         self._pushes += 1
         heapq.heappush(self._ready, (key, self._pushes, item))

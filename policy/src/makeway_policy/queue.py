@@ -46,6 +46,7 @@ class Bucket:
     told: Reason | None = None
     hints: set[str] | None = None
     searched: str | None = None
+    listed_at: Key | None = None
 
     @property
     def head(self) -> str:
