@@ -21,6 +21,7 @@ def request(**values: object) -> JobRequest:
         "whole_gpus": 1,
         "class_needs_allowance": False,
         "not_preemptible": False,
+        "hard_group": False,
         "submitted_by": "tests",
         **values,
     }
