@@ -53,8 +53,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
         )
         plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
-        # What leaves anyway eases the quota when it has left, not before: over it, only victims are a way.
-        if plan is not None and (over is None or plan.victims):
+        if plan is not None and (over is None or _eases(index, job, plan)):
             return plan
     if over is not None:
         return over
@@ -87,6 +86,11 @@ def _place_most(index: Index, job: Job, now: float) -> Placed | None:
 def _victims_in_reach(index: Index, job: Job, now: float) -> bool:
     # Asked only where it matters: who starts on free cards need not know whom it could evict.
     return job.no_victims_until <= now and index.hosts.in_reach(job, now)
+
+
+def _eases(index: Index, job: Job, plan: victims.Plan) -> bool:
+    """Whether the job's own team gives something up for it. What leaves anyway eases its quota once it has left."""
+    return any(index.state.jobs[each.run.job_id].team == job.team for each in plan.victims)
 
 
 def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
