@@ -32,6 +32,9 @@ __all__ = ["Candidate", "Plan", "Preemptor", "Question", "best_plan", "preemptor
 _NEAR = 32
 """So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
 
+_PLACES = 64
+"""Up to so many pairs of a member and a node, other places are tried for a gang if that spares a victim."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
@@ -390,7 +393,42 @@ def _gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
         if best is None:
             return None
         nodes, taken = best[0].nodes, best[1]
+    nodes, taken = _elsewhere(question, nodes, taken, patience)
     return _spare(question, nodes, taken, patience)
+
+
+def _elsewhere(
+    question: Question, nodes: tuple[str, ...], taken: list[Candidate], patience: float
+) -> tuple[tuple[str, ...], list[Candidate]]:
+    """Spare victims by other places for the members, among the nodes that the others leave.
+
+    Member by member, a gang of victims counts for the node at hand alone; here for all that it frees.
+    """
+    for candidate in sorted(taken, key=lambda each: (-each.run.v, -each.cost_gpu_seconds, each.key[2:])):
+        fewer = [each for each in taken if each is not candidate]
+        near = tuple(dict.fromkeys((*nodes, *(node_id for each in fewer for node_id in each.run.node_ids))))
+        if not fewer or len(near) * len(nodes) > _PLACES:
+            continue
+        found = _nodes_for(question, near, fewer, patience)
+        if found is not None:
+            nodes, taken = found, fewer
+    return nodes, taken
+
+
+def _nodes_for(
+    question: Question, near: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[str, ...] | None:
+    """A node for each member, the first that takes it; None if there is none for one."""
+    shape = question.preemptor.job.shape
+    chosen: tuple[str, ...] = ()
+    for _ in range(shape.members):
+        free = (node_id for node_id in near if not (shape.distinct_nodes and node_id in chosen))
+        fitting = (node_id for node_id in free if _place(question, (*chosen, node_id), taken, patience) is not None)
+        following = next(fitting, None)
+        if following is None:
+            return None
+        chosen = (*chosen, following)
+    return chosen
 
 
 def _best_extension(
