@@ -22,9 +22,13 @@ _OCCUPYING = frozenset({LeaseState.LIVE, LeaseState.LEAVING})
 
 @dataclass(kw_only=True)
 class Watcher:
-    """Remembers what it has seen, and notes each violation once."""
+    """Remembers what it has seen, and notes each violation once.
+
+    `made_way` says for whom a job was told to make way, and when; others may follow it by the way.
+    """
 
     policy: Policy
+    made_way: dict[tuple[str, float], str] = field(default_factory=dict)
     violations: dict[str, None] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
@@ -63,10 +67,12 @@ class Watcher:
     def _on_notice(self, state: PoolState, run: Run) -> Iterator[str]:
         if run.stop_cause is not StopCause.PREEMPTED:
             return
-        followers = frozenset(each.job_id for each in state.followers_of(run.run_id))
-        if followers and not quota.is_preemptible(state.jobs[run.job_id], self.policy):
-            yield f"{run.job_id} is not preemptible and has to make way for {', '.join(sorted(followers))} (4)"
-        self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), set(followers))
+        preemptor = self.made_way.get((run.job_id, run.noticed_at or 0.0))
+        if preemptor is None:
+            return  # by hand
+        if not quota.is_preemptible(state.jobs[run.job_id], self.policy):
+            yield f"{run.job_id} is not preemptible and has to make way for {preemptor} (4)"
+        self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), {preemptor})
 
 
 def _has_started(state: PoolState, job_id: str) -> bool:

@@ -46,6 +46,8 @@ class Looker:
     def look(self, now: float, state: PoolState) -> None:
         """Look at what is after a round of decisions."""
         self.watcher.policy = self.stage.policy
+        for each in self.record.preemptions[len(self.watcher.made_way) :] if self.record is not None else ():
+            self.watcher.made_way[each.victim, each.at] = each.preemptor
         self.watcher.look(now, state)
         hardware.forget_lost(state)
         if self.snapshots and self.snapshots[-1].at == now:

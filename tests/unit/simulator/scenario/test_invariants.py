@@ -51,7 +51,7 @@ def evict_the_protected(state: PoolState) -> None:
 
 @pytest.mark.parametrize(("break_it", "number"), [(oversell, "(1)"), (run_twice, "(2)"), (evict_the_protected, "(4)")])
 def test_a_breach_is_seen(state: PoolState, break_it: Callable[[PoolState], None], number: str) -> None:
-    watcher = Watcher(policy=PLAIN)
+    watcher = Watcher(policy=PLAIN, made_way={("a", 5.0): "b"})
     watcher.look(0.0, state)
     assert not watcher.violations
     break_it(state)
@@ -71,7 +71,7 @@ def test_a_job_that_comes_back_after_its_end_is_seen(state: PoolState) -> None:
 
 
 def test_a_victim_that_starts_again_in_the_place_of_whoever_it_made_way_for_is_seen(state: PoolState) -> None:
-    watcher = Watcher(policy=PLAIN)
+    watcher = Watcher(policy=PLAIN, made_way={("a", 5.0): "b"})
     leaving = run_of("a", lease_state=LeaseState.LEAVING, noticed_at=5.0, stop_cause=StopCause.PREEMPTED)
     state.put_run(leaving)
     state.put_run(run_of("b", lease_state=LeaseState.NEXT, started_at=None, after=frozenset({"a.1"})))
