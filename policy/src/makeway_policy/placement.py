@@ -48,7 +48,7 @@ def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:
 
 def suitable(room: NodeRoom, shape: Shape, policy: Policy) -> Sequence[CardRoom]:
     """The cards of a node that suit the shape, whatever is on them."""
-    if room.uniform:
+    if room.uniform and room.cards:
         return room.cards if suits(room.cards[0].gpu, shape, policy) else ()
     return [card for card in room.cards if suits(card.gpu, shape, policy)]
 

@@ -7,7 +7,9 @@ import pytest
 from makeway_policy.choices import Preempt, Start, Wait, Withdraw
 from makeway_policy.decide import decide
 from makeway_policy.explain import explain, what_if
-from makeway_policy.model import GpuHealth, LeaseState, Reason, StopCause, Topology
+from makeway_policy.model import GpuHealth, LeaseState, Reason, Shape, StopCause, Topology
+from makeway_policy.placement import suitable
+from makeway_policy.rooms import node_room
 from makeway_policy.rules import Strategy
 from makeway_policy.state import is_leaving
 
@@ -306,3 +308,11 @@ def test_a_holder_moves_to_free_gpus_when_another_team_leaves_for_it(pool: Pool)
     pool.submit("job-hi", team="a", pri=100, dur=10, at=10)
     pool.run_until(100)
     assert pool.starts_of("job-hi") == [15]
+
+
+def test_a_node_of_which_every_card_leaves_too_late_takes_nobody(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1")
+    pool.run_until(1)
+    room = node_room(pool.state, pool.state.nodes["node-a"], None)
+    assert list(suitable(replace(room, cards=()), Shape(), pool.policy)) == []
