@@ -141,7 +141,7 @@ class PoolUnderTest:
         self.inbox = Inbox("default")
         self.outlet = Outlet(self.posts, pool="default")  # type: ignore[arg-type]
         self.cycle = Cycle(ledger, self.store, self.inbox, self.outlet, self._set_aside)
-        self.cycle.set_clock(await self.store.clock())
+        self.cycle.steps.set_clock(await self.store.clock())
         self.inbox.put(await self.store.unapplied(ever=True))
 
     async def _set_aside(self, fact: Fact, reason: str) -> None:

@@ -18,7 +18,7 @@ def after(seconds: float) -> str:
 
 async def later(pool: PoolUnderTest, seconds: float) -> None:
     """The same pool, so much later."""
-    pool.cycle.set_clock(await pool.store.clock() + seconds)
+    pool.cycle.steps.set_clock(await pool.store.clock() + seconds)
     await pool.turn()
 
 
@@ -216,7 +216,7 @@ async def test_a_run_that_has_run_long_enough_is_left_alone(pool: PoolUnderTest)
     node = Node("a")
     await pool.turn(node.report())
     job = await start_job(pool, node, preemption={"exempt_after": "10m"})
-    pool.cycle.set_clock(await pool.store.clock() + 601)
+    pool.cycle.steps.set_clock(await pool.store.clock() + 601)
     urgent = await pool.submit(class_name="urgent")
     await pool.turn(*await pool.news())
     assert (await pool.state(job), await pool.state(urgent)) == ("RUNNING", "QUEUED")

@@ -23,10 +23,12 @@ async def preemption(pool: PoolUnderTest) -> dict[str, Any]:
 async def hold(pool: PoolUnderTest, job: str) -> None:
     """Hold a waiting job, as ten lost runs do."""
     record = replace(pool.ledger.jobs[job], infrastructure_failures=10)
-    pool.ledger.begin()
-    pool.ledger.jobs.put(job, record)
-    pool.cycle._hold(job, "ten runs in a row were lost")
-    await pool.cycle._commit(skip_locked=True)
+
+    def lose() -> None:
+        pool.ledger.jobs.put(job, record)
+        pool.cycle._hold(job, "ten runs in a row were lost")
+
+    await pool.cycle.steps.change(lose)
 
 
 async def test_a_job_that_is_preempted_by_hand_leaves_with_its_record_and_is_put_back(pool: PoolUnderTest) -> None:
@@ -214,7 +216,7 @@ async def test_a_deadline_can_be_moved_until_the_job_has_started(pool: PoolUnder
     await pool.turn(*await pool.news())
     await pool.turn(await limits(pool, job, deadline=await pool.store.clock() + 60))
     assert await pool.state(job) == "QUEUED"
-    pool.cycle.set_clock(await pool.store.clock() + 65)
+    pool.cycle.steps.set_clock(await pool.store.clock() + 65)
     await pool.turn()
     assert await pool.state(job) == "EXPIRED"
 
@@ -223,7 +225,7 @@ async def test_a_held_job_that_waits_too_long_expires(pool: PoolUnderTest) -> No
     job = await pool.submit(max_wait=60)
     await pool.turn(*await pool.news())
     await hold(pool, job)
-    pool.cycle._decide_again_at = 0.0
-    pool.cycle.set_clock(await pool.store.clock() + 65)
+    pool.cycle.steps.decide_again()
+    pool.cycle.steps.set_clock(await pool.store.clock() + 65)
     await pool.turn()
     assert await pool.state(job) == "EXPIRED"

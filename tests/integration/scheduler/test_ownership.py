@@ -36,7 +36,7 @@ async def test_a_gpu_row_held_by_another_transaction_is_a_conflict_and_the_fact_
         assert await pool.leases() == []
     assert await pool.state(job) == "QUEUED"
     assert pool.ledger.jobs[job].run_number == 0
-    pool.cycle._decide_again_at = 0.0
+    pool.cycle.steps.decide_again()
     await pool.turn()
     assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LIVE")]
 
@@ -93,7 +93,7 @@ async def test_a_choice_that_the_database_refuses_holds_its_job_and_loses_no_fac
     await pool.turn(*await pool.news())
     assert await pool.state(bad) == "HELD"
     assert "one_unended_run" in await pool.sql.fetchval("SELECT reason FROM job_states WHERE job_id = $1", bad)
-    pool.cycle._decide_again_at = 0.0
+    pool.cycle.steps.decide_again()
     await pool.turn()
     assert sorted(run for run, _, _ in await pool.leases()) == sorted([f"{good}.1", f"{running}.1"])
 
@@ -226,7 +226,7 @@ async def test_our_own_outage_ages_nobody(pool: PoolUnderTest) -> None:
 async def test_without_the_broker_nothing_starts_but_facts_are_booked(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report())
-    pool.cycle.may_decide = lambda: False
+    pool.cycle.steps.may_decide = lambda: False
     job = await pool.submit()
     await pool.turn(*await pool.news())
     assert await pool.state(job) == "QUEUED"

@@ -106,10 +106,10 @@ class Owner:
         inbox = Inbox(self._settings.pool)
         outlet = Outlet(self._publisher, pool=self._settings.pool)
         cycle = Cycle(ledger, self._store, inbox, outlet, self._set_aside)
-        cycle.set_clock(await self._store.clock())
+        cycle.steps.set_clock(await self._store.clock())
         inbox.put(await self._store.unapplied(ever=True))
         loop = self._reader(inbox)
-        cycle.may_decide = lambda: loop.last_poll_at is not None and _fresh(loop.last_poll_at)
+        cycle.steps.may_decide = lambda: loop.last_poll_at is not None and _fresh(loop.last_poll_at)
         cycle.hears = lambda: loop.caught_up
         self.cycle, self.loop = cycle, loop
         self.state = "owner"

@@ -1,0 +1,45 @@
+"""What memory does not know and a batch of facts speaks of is asked of the database first."""
+
+from collections.abc import Sequence
+
+from makeway_schemas.facts import CommandIssued, Fact, JobAdmitted, NodeCommandIssued
+
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.store import Store
+
+
+async def look_for_teams(ledger: Ledger, store: Store, facts: Sequence[Fact]) -> None:
+    """No job is decided by older rights than those it was admitted by."""
+    newest = max((fact.job.teams_version for fact in facts if isinstance(fact, JobAdmitted)), default=0)
+    if newest > ledger.teams_version:
+        teams, ledger.teams_version = await store.load_teams()
+        ledger.new_teams = tuple(teams)
+
+
+async def complete(ledger: Ledger, store: Store, facts: list[Fact]) -> list[Fact]:
+    """The facts with what they lack: jobs of commands that come before them, and without what was applied already."""
+    admitted = {fact.job.job_id for fact in facts if isinstance(fact, JobAdmitted)}
+    unknown = {
+        fact.job_id
+        for fact in facts
+        if isinstance(fact, CommandIssued) and fact.job_id not in ledger.jobs and fact.job_id not in admitted
+    } | {
+        fact.job.job_id
+        for fact in facts
+        if isinstance(fact, JobAdmitted)
+        and fact.job.job_id not in ledger.jobs
+        and (fact.job.order <= ledger.order_floor or fact.job.submitted_at.timestamp() <= ledger.loaded_at)
+    }
+    commands = [fact.command_id for fact in facts if isinstance(fact, CommandIssued | NodeCommandIssued)]
+    if not unknown and not commands:
+        return facts
+    found, ended = await store.admitted(sorted(unknown)) if unknown else ([], set())
+    done = await store.applied_commands(commands) if commands else set()
+    skip = ended | ({fact.job.job_id for fact in facts if isinstance(fact, JobAdmitted)} & unknown)
+    rest = [
+        fact
+        for fact in facts
+        if not (isinstance(fact, JobAdmitted) and fact.job.job_id in skip)
+        and not (isinstance(fact, CommandIssued | NodeCommandIssued) and fact.command_id in done)
+    ]
+    return [*found, *rest]
