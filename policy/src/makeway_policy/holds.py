@@ -4,7 +4,8 @@ Order of checks for each (the first that holds is what happens):
  1. its stop is decided, or it has started: nothing
  2. a hold with a GPU that is quarantined, lost or cordoned, or on a node that takes no runs: it ends, and its job is
     decided again
- 3. a node that is not heard: it waits
+ 3. a node that is not heard: one that is kept without leases, of which no node has been told, ends and its job is
+    decided again; the others wait, for their node may start them yet
  4. kept without leases, and nobody's NEXT lease is in the way any more: it gets its leases
  5. all its GPUs are proven empty and the node has not begun the start within the expiry: it ends, with back-off
  6. the node has begun the start and the process is not there within the start time-out: it is stopped, with back-off
@@ -39,10 +40,14 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
     if protection.is_hold(run) and _has_bad_gpu(state, run):
         withdrawal.withdraw(state, run, StopCause.HOLD_LOST, now)
         return [_ended(job, run, StopCause.HOLD_LOST)]
-    if any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids):
-        return []
+    silent = any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids)
     if run.lease_state is LeaseState.PENDING:
-        return _grant(state, run)
+        if not silent:
+            return _grant(state, run)
+        withdrawal.withdraw(state, run, StopCause.HOLD_LOST, now)
+        return [_ended(job, run, StopCause.HOLD_LOST)]
+    if silent:
+        return []
     if run.begun_at is not None:
         due_at: float | None = run.begun_at + policy.start_timeout_seconds
     else:

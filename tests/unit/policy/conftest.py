@@ -46,6 +46,8 @@ class VirtualPool:
     ended: dict[str, float] = field(default_factory=dict)
     choices: list[tuple[float, Choice]] = field(default_factory=list)
     behaviour: dict[str, Behaviour] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
+    """Runs about whose withdrawal their node says nothing."""
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _begun: set[str] = field(default_factory=set)
     _count: int = 0
@@ -151,7 +153,7 @@ class VirtualPool:
         elif isinstance(choice, Preempt):
             for victim in choice.victims:
                 self._leave(victim)
-            for run_id in choice.stopped_holds:
+            for run_id in set(choice.stopped_holds) - self.unanswered:
                 self.at(self.now, lambda run_id=run_id: self._gone(run_id))  # type: ignore[misc]
         elif isinstance(choice, Withdraw | Stop):
             self.at(self.now, lambda: self._gone(choice.run_id))

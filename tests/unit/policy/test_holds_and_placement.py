@@ -7,7 +7,7 @@ import pytest
 from makeway_policy.choices import Preempt, Start, Wait, Withdraw
 from makeway_policy.decide import decide
 from makeway_policy.explain import explain, what_if
-from makeway_policy.model import GpuHealth, LeaseState, Reason, Shape, StopCause, Topology
+from makeway_policy.model import GpuHealth, LeaseState, NodeHealth, Reason, Shape, StopCause, Topology
 from makeway_policy.placement import suitable
 from makeway_policy.rooms import node_room
 from makeway_policy.rules import Strategy
@@ -316,3 +316,36 @@ def test_a_node_of_which_every_card_leaves_too_late_takes_nobody(pool: Pool) -> 
     pool.run_until(1)
     room = node_room(pool.state, pool.state.nodes["node-a"], None)
     assert list(suitable(replace(room, cards=()), Shape(), pool.policy)) == []
+
+
+def taken_over_hold(pool: Pool) -> None:
+    """A hold on node-a behind a run that leaves slowly, taken over by another job whose node has not answered yet."""
+    pool.add_node("node-a", 1)
+    pool.submit("low", pri=1, grace=100.0)
+    pool.submit("mid", pri=5, at=10)
+    pool.submit("high", pri=9, at=12)
+
+
+def test_a_hold_that_no_node_has_been_told_of_is_decided_again_when_its_node_falls_silent(pool: Pool) -> None:
+    taken_over_hold(pool)
+    pool.unanswered = {"mid.1"}
+    pool.run_until(13)
+    run = pool.state.run_of("high")
+    assert run is not None
+    assert run.lease_state is LeaseState.PENDING
+    pool.change_node("node-a", at=20, health=NodeHealth.UNKNOWN)
+    pool.at(30, lambda: pool.add_node("node-b", 1))
+    pool.run_until(40)
+    assert pool.node_of("high") == "node-b"
+    assert pool.starts_of("high") == [30]
+
+
+def test_a_hold_whose_node_has_been_told_waits_for_it(pool: Pool) -> None:
+    taken_over_hold(pool)
+    pool.run_until(13)
+    assert pool.node_of("high") == "node-a"
+    pool.change_node("node-a", at=20, health=NodeHealth.UNKNOWN)
+    pool.run_until(25)
+    run = pool.state.run_of("high")
+    assert run is not None
+    assert (run.lease_state, run.withdrawing) == (LeaseState.NEXT, False)
