@@ -314,7 +314,7 @@ def test_a_node_of_which_every_card_leaves_too_late_takes_nobody(pool: Pool) -> 
     pool.add_node("node-a", 1)
     pool.submit("job-1")
     pool.run_until(1)
-    room = node_room(pool.state, pool.state.nodes["node-a"], None)
+    room = node_room(pool.state, pool.state.nodes["node-a"])
     assert list(suitable(replace(room, cards=()), Shape(), pool.policy)) == []
 
 
