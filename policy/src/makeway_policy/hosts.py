@@ -10,8 +10,9 @@ from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 from makeway_policy.victim_nodes import Host, VictimNodes
 
-_ANYBODY: Threshold = (1e300, float("inf"))
-_LEFT_STALE = 64
+_ENDLESS = float("inf")
+_ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
+_LEFT_STALE = 16
 """So many nodes may have changed before they are passed on although nobody asks."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
@@ -44,7 +45,7 @@ class Hosts:
             return None
         aged = priority.is_aged(job, self.policy, now)
         v = priority.preemption_value(job, self.policy, now) - self.policy.delta
-        return (float(v), -job.submitted_at if aged else float("inf"))
+        return (float(v), -job.submitted_at, float(-job.order)) if aged else (float(v), _ENDLESS, _ENDLESS)
 
     def for_job(self, job: Job, now: float, *, over: bool) -> Iterator[Host]:
         """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""

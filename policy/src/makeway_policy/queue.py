@@ -6,6 +6,7 @@ refused to all. Teams are told apart only where it matters whose a job is. Queue
 time comes before fair share.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from makeway_policy.model import Job, Reason, Refusal
 from makeway_policy.quota import is_preemptible
 from makeway_policy.rules import Order, Policy
 from makeway_policy.state import PoolState
+
+_STEPS_AN_OCTAVE = 8
 
 Entry = tuple[int, float, int, str]
 """(-q, submit time, admission number, job id): the order inside a bucket."""
@@ -154,7 +157,6 @@ class Turns:
 
 def bucket_key(job: Job, policy: Policy, now: float, owner: Owner) -> tuple[object, ...]:
     """Everything that a judgement reads from a job, but its place in the queue."""
-    limit = job.time_limit_seconds
     return (
         job.shape,
         owner,
@@ -165,7 +167,7 @@ def bucket_key(job: Job, policy: Policy, now: float, owner: Owner) -> tuple[obje
         job.preemptible,
         job.no_victims_until > now,
         job.deadline,
-        None if limit is None else max(0.0, limit - job.used_seconds),
+        _time_left(job),
         costs.grace_of(job, policy),
         len(job.preempted_at),
         job.group,
@@ -174,3 +176,11 @@ def bucket_key(job: Job, policy: Policy, now: float, owner: Owner) -> tuple[obje
         job.avoid_gpus,
         job.resume_node,
     )
+
+
+def _time_left(job: Job) -> float | None:
+    """What is left of the time limit; in steps of a tenth once the job has run, else each would be judged by itself."""
+    if job.time_limit_seconds is None or not job.used_seconds:
+        return job.time_limit_seconds
+    left = max(1.0, job.time_limit_seconds - job.used_seconds)
+    return math.exp2(math.ceil(math.log2(left) * _STEPS_AN_OCTAVE) / _STEPS_AN_OCTAVE)

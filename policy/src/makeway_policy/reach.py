@@ -16,12 +16,12 @@ from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
 
-Threshold = tuple[float, float]
-"""(v, -submit time): what has to leave. Among equal values the later submit is within reach of more."""
+Threshold = tuple[float, float, float]
+"""(v, -submit time, -admission number): what has to leave. Among equal values the later is within reach of more."""
 
-FREE: Threshold = (-2.0, 0.0)
-LEAVING: Threshold = (-1.0, 0.0)
-OUT_OF_REACH: Threshold = (_ENDLESS, 0.0)
+FREE: Threshold = (-2.0, 0.0, 0.0)
+LEAVING: Threshold = (-1.0, 0.0, 0.0)
+OUT_OF_REACH: Threshold = (_ENDLESS, 0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,7 +158,9 @@ class _RunReach:
 def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float) -> _RunReach:
     heard = all(state.nodes[each].health is NodeHealth.READY for each in run.node_ids)
     job = state.jobs[run.job_id]
-    threshold = (float(run.v), -_ENDLESS if run.promoted else -job.submitted_at)
+    # Whoever won as aged has Δ in its v already: base against base, anybody may be first.
+    later = (-_ENDLESS, -_ENDLESS) if run.promoted else (-job.submitted_at, float(-job.order))
+    threshold = (float(run.v), *later)
     plain = protection.of_run(state, policy, run, now, overrides=False)
     override = plain and protection.of_run(state, policy, run, now, overrides=True)
     changes_at = protection.protection_changes_at(state, policy, run, now)

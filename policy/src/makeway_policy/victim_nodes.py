@@ -14,7 +14,7 @@ from makeway_policy.model import LeaseKind, Shape
 from makeway_policy.reach import OUT_OF_REACH, CardReach, NodeReach, Threshold
 from makeway_policy.rules import Policy
 
-_LEFT_STALE = 256
+_LEFT_STALE = 32
 """So many nodes may have changed before they are looked at although nobody asks, so that nobody waits for more."""
 
 _Level = tuple[float, int]
