@@ -126,7 +126,7 @@ def _preempt(index: Index, job: Job, plan: victims.Plan, now: float) -> Start | 
         else:
             told.append(_notice(index, candidate, now))
     after = frozenset(run_id for run_id in plan.after if run_id in state.runs)
-    run = _new_run(index, job, plan.members, after, now)
+    run = _new_run(index, job, plan.members, after, now, reclaimed=trigger is Trigger.RECLAIM)
     _book(state, job, run)
     if not plan.victims:
         return Start(job_id=job.job_id, run=run, explanation=explanation)
@@ -170,7 +170,9 @@ def _notice(index: Index, candidate: victims.Candidate, now: float) -> Victim:
     )
 
 
-def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset[str], now: float) -> Run:
+def _new_run(
+    index: Index, job: Job, members: Iterable[Member], after: frozenset[str], now: float, *, reclaimed: bool = False
+) -> Run:
     number = job.runs + 1
     run = Run(
         run_id=f"{job.job_id}.{number}",
@@ -185,6 +187,7 @@ def _new_run(index: Index, job: Job, members: Iterable[Member], after: frozenset
         grace_seconds=costs.grace_of(job, index.policy),
         restart_seconds=job.restart_seconds,
         promoted=priority.is_aged(job, index.policy, now),
+        reclaimed=reclaimed,
         after_preemption=job.last_end_preempted,
     )
     if not withdrawal.can_have_leases(index.state, run):

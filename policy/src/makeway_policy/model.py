@@ -304,8 +304,8 @@ class Run:
     runs that must end before it starts. `empty_since` is when the last of its GPUs was proven empty (the hold's clock);
     `begun_at` when its node began the start. `grace_seconds` is what its notice carries; `leaves_by` when it is gone
     at the latest. `last_ack_at` and `progress` (0 to 1) come from checkpoint acks. `promoted` marks a run that an aged
-    job won; `after_preemption` one whose job was preempted before it. `withdrawing`: told to stop only if not started;
-    `moves_to` is then what is kept for the job meanwhile on other GPUs.
+    job won, `reclaimed` one that its team's guarantee won, `after_preemption` one whose job was preempted before it.
+    `withdrawing`: told to stop only if not started; `moves_to` is then what is kept for it meanwhile on other GPUs.
     """
 
     run_id: str
@@ -328,6 +328,7 @@ class Run:
     progress: float | None = None
     restart_seconds: float | None = None
     promoted: bool = False
+    reclaimed: bool = False
     after_preemption: bool = False
     withdrawing: bool = False
     moves_to: tuple[Member, ...] = ()

@@ -2,7 +2,8 @@
 
 Order of checks (the first that holds is the reason shown):
  1. mode OFF, or `preemptible: false`
- 2. inside its team's guarantee, against another team's reclaim or borrowed job
+ 2. inside its team's guarantee, against another team's reclaim or borrowed job; or reclaimed for that guarantee,
+    against a job of its own team that would borrow (whoever it was taken from would take it back, and so on for ever)
  3. its job's preemptions of the last 24 h are used up (a class that overrides minimum runs may take it all the same,
     30 min after its start)
  4. its hard disruption group is at its limit

@@ -138,6 +138,16 @@ def within_guarantee(state: PoolState, job: Job, units: int, gone: Collection[st
     return used + units <= round(state.team(job.team).guarantee * UNITS_PER_GPU)
 
 
+def would_borrow(state: PoolState, job: Job, v: int) -> bool:
+    """Whether a run of the job with this v would be beyond the guarantee, whoever of lower v leaves for it."""
+    above = sum(
+        needed_units(state.jobs[run.job_id], run, state)
+        for run in state.runs_of_team(job.team)
+        if not is_leaving(run) and run.v >= v
+    )
+    return above + needed_units(job, None, state) > round(state.team(job.team).guarantee * UNITS_PER_GPU)
+
+
 def borrowed_runs(state: PoolState, team_id: str, gone: Collection[str] = ()) -> frozenset[str]:
     """The team's runs beyond its guarantee: they add up by v, highest first, then start; the first that overflows and
     all after it are borrowed. What is leaving (or in `gone`) is out."""

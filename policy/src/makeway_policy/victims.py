@@ -178,9 +178,11 @@ def protection_from(question: Question, run: Run) -> protection.Protection | Non
 
 
 def _guaranteed_against(question: Question, run: Run, victim: Job) -> bool:
-    state = question.state
-    if victim.team == question.preemptor.job.team or state.team(victim.team).guarantee == 0:
+    state, preemptor = question.state, question.preemptor
+    if state.team(victim.team).guarantee == 0:
         return False
+    if victim.team == preemptor.job.team:
+        return run.reclaimed and quota.would_borrow(state, preemptor.job, preemptor.v)
     return run.run_id not in quota.borrowed_runs(state, victim.team)
 
 

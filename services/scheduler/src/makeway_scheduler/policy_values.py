@@ -20,6 +20,7 @@ from makeway_policy.model import (
     Run,
     Shape,
     Topology,
+    Trigger,
 )
 from makeway_policy.model import LeaseState as PolicyLeaseState
 from makeway_policy.model import RunState as PolicyRunState
@@ -164,6 +165,7 @@ def run_value(run: RunRecord) -> Run:
         progress=run.ack_fraction,
         restart_seconds=run.restart_seconds,
         promoted=run.promoted,
+        reclaimed=run.trigger == Trigger.RECLAIM,
         after_preemption=run.after_preemption,
         # A hold that is told to stop stays NEXT until its end is booked, and leaves all the same.
         withdrawing=run.withdrawing or (run.stop_cause is not None and run.lease_state is LeaseState.NEXT),
