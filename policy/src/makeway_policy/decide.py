@@ -217,7 +217,7 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
         return []
     job = state.jobs[run.job_id]
     placed = judge.place_beside(index, job, run, now)
-    if placed is None:
+    if placed is None or _would_be_passed(index, job, now):
         return []
     if run.lease_state is LeaseState.PENDING:
         state.remove_run(run_id, now)
@@ -233,6 +233,20 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
             failed_holds=job.failed_holds, to=placed.members,
         )
     ]  # fmt: skip
+
+
+def _would_be_passed(index: Index, job: Job, now: float) -> bool:
+    """Whether somebody who is ahead only by aging would get in where the hold is left, to be evicted by it at once.
+
+    Between two runs a job is in the queue again, in its place.
+    """
+    place, v = index.turns.of_job(job, now), priority.preemption_value(job, index.policy, now)
+    for key, bucket in index.agenda.blocked.first_of_each_shape():
+        ahead = index.state.jobs[bucket.head]
+        worth = priority.preemption_value(ahead, index.policy, now)
+        if key < place and priority.outranks(job, v, ahead, worth, index.policy):
+            return True
+    return False
 
 
 def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:

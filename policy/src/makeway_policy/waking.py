@@ -104,6 +104,13 @@ class Blocked:
         """The shapes of buckets that want room."""
         return [shape for shape, lanes in self._by_shape.items() if lanes]
 
+    def first_of_each_shape(self) -> Iterator[tuple[Key, Bucket]]:
+        """The first bucket of each shape that wants room, with its place in the queue."""
+        for shape in self.shapes():
+            found = self.next_of(Wave(shape))
+            if found is not None:
+                yield found[0], found[3]
+
     def next_of(self, wave: Wave) -> tuple[Key, Lane, Entry, Bucket] | None:
         """The wave's next bucket and its place in the queue; None when all have been tried."""
         best: tuple[Key, Lane, Entry, Bucket] | None = None
