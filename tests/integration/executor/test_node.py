@@ -125,7 +125,7 @@ async def test_a_run_that_its_node_cannot_start_is_lost_and_not_failed(node: Nod
 async def test_stop_gives_notice_and_the_end_says_so(node: NodeRun) -> None:
     run = planned(1, python(SAVES))
     node.plan(run)
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(run))
     node.plan(stopped(run))
     notice = await node.facts.wait(1, "notice_delivered")
@@ -211,7 +211,7 @@ async def test_a_stop_from_a_plan_for_another_session_counts(node: NodeRun) -> N
 async def test_the_next_run_starts_by_itself_once_its_predecessor_is_gone(node: NodeRun) -> None:
     first, second = planned(1, python(SAVES)), planned(2, shell("true"), after=(run_id(1),))
     node.plan(first)
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(first), second)
     assert run_id(2) in node.node.runs
     await node.facts.wait(2, "run_exited")
@@ -222,7 +222,7 @@ async def test_the_next_run_starts_by_itself_once_its_predecessor_is_gone(node: 
 async def test_a_next_run_that_is_cancelled_never_starts(node: NodeRun, tmp_path: Path) -> None:
     first, second = planned(1, python(SAVES)), planned(2, shell(f"touch {tmp_path}/ran"), after=(run_id(1),))
     node.plan(first)
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(first), second)
     node.plan(stopped(first), stopped(second, "cancel"))
     assert (await node.facts.wait(2, "run_exited")).end.outcome == "never_started"
@@ -242,7 +242,7 @@ async def test_a_withdrawn_run_that_waits_is_buried_and_one_that_runs_goes_on(no
 async def test_two_whole_cards_runs_never_share_one_though_the_plan_forgot_to_say_after(node: NodeRun) -> None:
     first = planned(1, python(SAVES))
     node.plan(first, planned(2, shell("true")))
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     assert node.facts.kinds(2) == []
     node.plan(stopped(first), planned(2, shell("true")))
     await node.facts.wait(2, "run_exited")
@@ -265,7 +265,7 @@ async def test_a_shared_card_is_empty_of_a_run_though_another_is_on_it(node: Nod
 async def test_a_run_that_ignores_the_notice_is_killed_after_its_grace(node: NodeRun) -> None:
     run = planned(1, python(IGNORES))
     node.plan(run)
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(run, grace=0.5))
     end = (await node.facts.wait(1, "run_exited")).end
     assert (end.forced, end.signal) == (True, 9)
@@ -345,7 +345,7 @@ async def test_a_tree_that_left_its_session_is_stopped(tmp_path: Path, sockets: 
     node = NodeRun(tmp_path, sockets, cgroups=cgroups)
     run = planned(1, shell("trap '' TERM; setsid sh -c \"trap '' TERM; echo ready; sleep 300\" & wait; sleep 300"))
     node.plan(run)
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(run, grace=0.2))
     assert (await node.facts.wait(1, "run_exited")).end.forced
     folder = housekeeping.writable_cgroup(NODE, tmp_path) if cgroups else None
@@ -379,7 +379,7 @@ async def test_a_full_disk_does_not_keep_a_plan_from_being_applied(tmp_path: Pat
 
 async def test_a_drain_stops_all_as_ours_and_buries_who_waits(node: NodeRun) -> None:
     node.plan(planned(1, python(SAVES)), planned(2, after=(run_id(1),)), planned(3, shell("exit 4"), gpu=1))
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     await node.facts.wait(3, "run_exited")
     await asyncio.wait_for(node.node.drain(10.0), 20)
     ends: dict[int, Any] = {number: node.facts.of(number, "run_exited")[0].end for number in (1, 2, 3)}
@@ -392,7 +392,7 @@ async def test_a_checkpoint_folder_is_marked_once_its_job_ended_by_itself(node: 
     aside, finished = planned(1, python(SAVES), checkpoint=True), planned(2, shell("true"), gpu=1, checkpoint=True)
     node.plan(aside, finished)
     await node.facts.wait(2, "run_exited")
-    await until(lambda: b"ready" in node.log(1))
+    await until(lambda: b"ready\n" in node.log(1))
     node.plan(stopped(aside), finished)
     await node.facts.wait(1, "run_exited")
     node.plan()

@@ -121,7 +121,7 @@ async def test_a_drain_stops_the_runs_tells_their_ends_and_exits_with_0(desk: De
     await desk.plan(await desk.session(), desk.planned(1, python(SAVES)))
     await desk.fact(1, "run_started")
     log = desk.folder / "runs" / run_id(1) / "output.log"
-    await desk.until(lambda: log.exists() and b"ready" in log.read_bytes())
+    await desk.until(lambda: log.exists() and b"ready\n" in log.read_bytes())
     (desk.sockets / "drain.json").write_text('{"grace_seconds": 8}')
     assert desk.process is not None
     desk.process.send_signal(signal.SIGUSR1)

@@ -33,7 +33,7 @@ async def test_runs_live_on_and_are_followed_again(first: NodeRun, second: NodeR
     run = planned(1, python(SAVES))
     first.plan(run)
     started = await first.facts.wait(1, "run_started")
-    await until(lambda: b"ready" in first.log(1))
+    await until(lambda: b"ready\n" in first.log(1))
     first.close()
     second.adopt()
     again = await second.facts.wait(1, "run_started")
@@ -67,7 +67,7 @@ async def test_what_happened_meanwhile_is_told_with_the_same_ids(first: NodeRun,
 async def test_a_stop_that_is_repeated_by_the_next_executor_moves_nothing(first: NodeRun, second: NodeRun) -> None:
     run = planned(1, python(IGNORES))
     first.plan(run)
-    await until(lambda: b"ready" in first.log(1))
+    await until(lambda: b"ready\n" in first.log(1))
     first.plan(stopped(run, grace=1.0))
     await first.facts.wait(1, "notice_delivered")
     first.close()
@@ -83,12 +83,13 @@ async def test_a_run_whose_shim_died_is_stopped_with_its_grace_and_lost(first: N
     run = planned(1, shell(f'setsid sleep 300 & exec python3 -ISu -c "{SAVES}"'.replace("python3", os.sys.executable)))
     first.plan(run)
     started = await first.facts.wait(1, "run_started")
-    await until(lambda: b"ready" in first.log(1))
+    await until(lambda: b"ready\n" in first.log(1))
     shim_pid = first.node.runs[run_id(1)].shim_pid
     assert shim_pid is not None
     os.kill(shim_pid, signal.SIGKILL)
     fact = await first.facts.wait(1, "run_exited")
     assert (fact.end.outcome, fact.end.message) == ("lost", "its shim died")
+    assert fact.end.run_seconds > 0
     assert not is_alive(started.pid)
     assert fact.empty_gpus == (GPUS[0],)
     await first.end_all()
@@ -128,7 +129,7 @@ async def test_a_new_boot_ends_runs_without_an_end(first: NodeRun, tmp_path: Pat
 async def test_a_waiting_run_is_forgotten_and_planned_again(first: NodeRun, second: NodeRun) -> None:
     one, two = planned(1, python(SAVES)), planned(2, shell("true"), after=(run_id(1),))
     first.plan(one, two)
-    await until(lambda: b"ready" in first.log(1))
+    await until(lambda: b"ready\n" in first.log(1))
     first.close()
     second.adopt()
     await second.facts.wait(1, "run_started")

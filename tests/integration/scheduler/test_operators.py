@@ -74,6 +74,15 @@ async def test_by_hand_a_job_that_is_not_preemptible_leaves_only_by_force(pool: 
     assert decision == wanted
 
 
+async def test_a_cordon_of_a_draining_node_and_a_gentler_drain_change_nothing(pool: PoolUnderTest) -> None:
+    await pool.turn(Node("a").report())
+    await pool.turn(await pool.node_command("a", "drain", reason="new fans", force=True))
+    again = [await pool.node_command("a", "cordon"), await pool.node_command("a", "drain", reason="new fans")]
+    await pool.turn(*again)
+    assert [await pool.outcome(each) for each in again] == ["draining", "draining"]
+    assert await node_row(pool, "a") == (True, "forced", "drained by tester: new fans")
+
+
 async def test_a_drained_node_is_emptied_and_takes_nothing_until_it_is_uncordoned(pool: PoolUnderTest) -> None:
     node, other = Node("a"), Node("b")
     await pool.turn(node.report())

@@ -69,9 +69,17 @@ def test_lost_log_bytes_are_said() -> None:
 
 
 def test_a_lost_run_keeps_what_its_job_was_promised() -> None:
-    end = ends.lost("its shim died", Journal(ack={"step": 4}, done=True), 10)
+    end = ends.lost("its shim died", Journal(ack={"step": 4}, done=True), 10, 7.0)
     assert end.ack is not None
-    assert (end.outcome, end.done, end.ack.step, end.log_bytes) == ("lost", True, 4, 10)
+    assert (end.outcome, end.done, end.ack.step, end.log_bytes, end.run_seconds) == ("lost", True, 4, 10, 7.0)
+
+
+def test_a_lost_run_has_run_until_it_was_found_or_until_its_last_word_before_the_reboot() -> None:
+    started, journal = {"boottime_ns": 5_000_000_000}, Journal(ack={"step": 4, "boottime_ns": 65_000_000_000})
+    assert ends.seconds_known(started, journal, until_ns=95_000_000_000) == 90
+    assert ends.seconds_known(started, journal, until_ns=None) == 60
+    assert ends.seconds_known(started, Journal(), until_ns=None) == 0
+    assert ends.seconds_known(None, journal, until_ns=95_000_000_000) == 0
 
 
 def test_an_end_that_an_agent_wrote_comes_back_as_it_was() -> None:

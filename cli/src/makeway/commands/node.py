@@ -51,7 +51,10 @@ def drain(
     force: Annotated[bool, typer.Option("--force", help="Also runs that something protects, at once.")] = False,
     state_dir: State = None,
 ) -> None:
-    """Place nothing new on a node and have its runs leave, each with its grace as soon as nothing protects it."""
+    """Place nothing new on a node and have its runs leave, each with its grace as soon as nothing protects it.
+
+    It holds until `makeway node uncordon`, also over a restart. What may not be preempted is waited for.
+    """
     client = connect(state_dir)
     with client:
         print_out(f"{node}  {outcome_of(client, client.drain(node, reason=reason, force=force).command_id)}")

@@ -48,7 +48,10 @@ def set_team(
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Create a team or change what is named; --allow urgent=4, high=.., not_preemptible=.., --class-limit low=2."""
+    """Create a team or change what is named; --allow urgent=4, high=.., not_preemptible=.., --class-limit low=2.
+
+    From the first team on, every team has only the rights that were set up for it, the team default too.
+    """
     given = {
         "limit": limit,
         "guarantee": guarantee,

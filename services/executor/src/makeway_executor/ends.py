@@ -67,15 +67,26 @@ def start_lost(message: str) -> RunEnd:
     return RunEnd(outcome="lost", message=message[:_TEXT_MAX])
 
 
-def lost(message: str, journal: Journal, log_bytes: int) -> RunEnd:
-    """A run whose exit nobody saw; what its job was promised to be kept still counts."""
+def lost(message: str, journal: Journal, log_bytes: int, run_seconds: float) -> RunEnd:
+    """A run whose exit nobody saw; how long it ran and what its job was promised to be kept still count."""
     return RunEnd(
         outcome="lost",
+        run_seconds=run_seconds,
         done=journal.done,
         ack=None if journal.ack is None else ack_of(journal.ack),
         log_bytes=log_bytes,
         message=message[:_TEXT_MAX],
     )
+
+
+def seconds_known(started: Record | None, journal: Journal, *, until_ns: int | None) -> float:
+    """How long a run ran at least: until `until_ns` of this boot's clock, or (None: a former boot) its last word."""
+    if started is None:
+        return 0.0
+    if until_ns is not None:
+        return max(0, until_ns - int(started["boottime_ns"])) / _NS_PER_SECOND
+    words = [int(word["boottime_ns"]) for word in (journal.ack, journal.resumed) if word is not None]
+    return max(0, *words, int(started["boottime_ns"])) / _NS_PER_SECOND - int(started["boottime_ns"]) / _NS_PER_SECOND
 
 
 def record_of(end: RunEnd, planned: PlannedRun | None) -> Record:

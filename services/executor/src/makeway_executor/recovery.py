@@ -20,7 +20,7 @@ from makeway_schemas.facts import RunEnd
 from makeway_schemas.plans import PlannedRun
 from pydantic import ValidationError
 
-from makeway_executor import ends, orphans, shim
+from makeway_executor import clock, ends, orphans, shim
 from makeway_executor.errors import InvalidIntent
 from makeway_executor.node import Node
 from makeway_executor.reconcile import Phase
@@ -96,12 +96,14 @@ class Recovery:
             # The intent is whole before a shim is made, so there never was one.
             self._end(run, ends.never_started(None, "its executor ended before it could be started"), lock)
             return
-        why = "the node was restarted"
+        why, until_ns = "the node was restarted", None
         if run.boot_id == self._events.teller.boot_id:
-            why = "its shim died"
+            why, until_ns = "its shim died", clock.now_ns()
             await self._stop_what_is_left(run, started)
         _LOG.warning("a run was lost", run_id=run.run_id, why=why)
-        self._end(run, ends.lost(why, run.folder.read_journal(), run.folder.log_size()), lock)
+        journal = run.folder.read_journal()
+        ran_seconds = ends.seconds_known(started, journal, until_ns=until_ns)
+        self._end(run, ends.lost(why, journal, run.folder.log_size(), ran_seconds), lock)
 
     def _end(self, run: Run, end: RunEnd, lock: int) -> None:
         self._node.write_end(run, end, lock)

@@ -50,8 +50,10 @@ def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued) -> str:
     """Nothing new goes there; a drain also empties it, which the policy decides run by run."""
     drain = node.drain
     if fact.command == "drain":
-        drain = Drain.FORCED if fact.force else Drain.GENTLY
+        drain = Drain.FORCED if fact.force or drain is Drain.FORCED else Drain.GENTLY
     reason = f": {fact.reason}" if fact.reason else ""
+    if drain is not Drain.NO and fact.command == "cordon":
+        return "draining"  # which is more than a cordon, and whose word it is stays
     verb = "drained" if fact.command == "drain" else "cordoned"
     note = f"{verb} by {fact.issued_by}{reason}"
     ledger.nodes.put(node.node_id, replace(node, cordoned=True, drain=drain, note=note))

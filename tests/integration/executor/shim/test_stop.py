@@ -27,7 +27,7 @@ IGNORES = (
 
 
 def ready(run: ShimRun, count: int = 1) -> None:
-    until(lambda: run.log().count(b"ready") >= count)
+    until(lambda: run.log().count(b"ready\n") >= count)
 
 
 def alive(pid: int) -> bool:
