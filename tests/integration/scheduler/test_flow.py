@@ -5,6 +5,7 @@ import itertools
 import pytest
 from makeway_schemas.facts import GpuEmpty, GpuReport, PlanNumber, RunEnd, RunReport
 from makeway_schemas.plans import Verb
+from makeway_schemas.states import StopCause
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempt, preempted, start_job
 
 
@@ -213,6 +214,18 @@ async def test_a_lost_run_is_requeued_without_counting_against_the_job(pool: Poo
     assert await pool.state(job) == "STARTING"
     row = await pool.sql.fetchrow("SELECT run_number, preemptions FROM job_states WHERE job_id = $1", job)
     assert tuple(row) == (2, 0)
+
+
+async def test_a_job_whose_node_is_shut_down_again_and_again_is_never_held(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    for number in range(1, 13):
+        end = ended(143, cause=StopCause.DRAIN, notice_delivered=True)
+        await pool.turn(node.started(f"{job}.{number}"), node.exited(f"{job}.{number}", end))
+    assert await pool.state(job) == "STARTING"
+    assert await pool.leases() == [(f"{job}.13", "GPU-a-0", "LIVE")]
 
 
 async def test_own_failures_end_a_job_with_its_exit_code(pool: PoolUnderTest) -> None:

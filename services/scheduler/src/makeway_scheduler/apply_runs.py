@@ -253,7 +253,8 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
     elif cause is EndCause.NEVER_STARTED:
         job_moves.requeue(ledger, job, now, cause=cause)
     else:
-        job_moves.requeue_as_ours(ledger, job, now, cause=cause, run_seconds=run_seconds)
+        orderly = end.outcome == "exited" and end.notice_delivered
+        job_moves.requeue_as_ours(ledger, job, now, cause=cause, run_seconds=run_seconds, orderly=orderly)
 
 
 def apply_gpu_empty(ledger: Ledger, fact: GpuEmpty, now: float) -> None:

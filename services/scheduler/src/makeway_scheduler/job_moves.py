@@ -100,8 +100,13 @@ def requeue(
     ledger.tell(waiting, "requeued", now, cause=cause.value, exit_code=job.exit_code, step=job.last_ack_step)
 
 
-def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, run_seconds: float) -> None:
-    """After a loss that is not the job's: what the policy's rules for retries say; they may hold it, too."""
+def requeue_as_ours(
+    ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, run_seconds: float, orderly: bool
+) -> None:
+    """After a loss that is not the job's: what the policy's rules for retries say; they may hold it, too.
+
+    `orderly`: its node was shut down and gave it its grace, which speaks against nobody.
+    """
     end_of_run = Ended(
         cause=Cause.OURS, ran_seconds=run_seconds, requeue=job.spec.requeue, retries_used=job.own_failures,
         failures_in_a_row=job.infrastructure_failures,
@@ -109,6 +114,9 @@ def requeue_as_ours(ledger: Ledger, job: JobRecord, now: float, *, cause: EndCau
     following = after_end(end_of_run, Retries(), ledger.policy)
     if following.outcome is Outcome.FAILED:
         end(ledger, replace(job, message=_LOST_FOR_GOOD), EndCause.FAILED, now, exit_code=job.exit_code)
+        return
+    if orderly:
+        requeue(ledger, job, now, cause=cause)
         return
     job = replace(job, infrastructure_failures=following.failures_in_a_row)
     if following.outcome is Outcome.HELD:
