@@ -30,7 +30,7 @@ check: setup ## the fast part: format, lint, types, import rules, generated file
 	$(BIN)/pytest -n 2 tests/unit
 
 test: check ## every check: the fast part, then property, integration and system tests on real servers
-	$(BIN)/pytest -n 2 --dist loadfile tests/property tests/integration
+	$(BIN)/pytest -n 3 --dist loadfile tests/property tests/integration
 	$(BIN)/pytest tests/system
 
 test-gpu: setup ## checks that need an NVIDIA card (GPU_PYTHON: a Python with torch); says so where there is none

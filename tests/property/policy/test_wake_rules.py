@@ -36,7 +36,7 @@ from makeway_policy.state import PoolState, is_leaving
 TEAMS = ("a", "b", "c")
 NAMES = ("top", "mid", "low")
 STEPS = 60
-SEEDS = 60
+SEEDS = 40
 
 
 @dataclass
