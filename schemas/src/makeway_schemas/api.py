@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from makeway_schemas.durations import Seconds
 from makeway_schemas.job_spec import DURATION_MAX_SECONDS, JobSpec
+from makeway_schemas.moments import Moment
 from makeway_schemas.states import JobState, RunState
 
 PROBLEM_TYPE = "application/problem+json"
@@ -144,7 +145,7 @@ class LimitsChange(ApiModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     time_limit: Annotated[Seconds, Field(gt=0, le=DURATION_MAX_SECONDS)] | None = None
-    deadline: AwareDatetime | None = None
+    deadline: Moment | None = None
 
 
 class ForceBody(ApiModel):

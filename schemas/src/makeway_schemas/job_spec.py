@@ -8,7 +8,7 @@ import re
 import unicodedata
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AwareDatetime, Field, StringConstraints, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, StringConstraints, WithJsonSchema, field_validator, model_validator
 
 from makeway_schemas.durations import Mib, Seconds
 from makeway_schemas.id_patterns import TEAM_PATTERN
@@ -28,6 +28,7 @@ from makeway_schemas.job_parts import (
     Whole,
     checked_labels,
 )
+from makeway_schemas.moments import Moment
 
 __all__ = [
     "DURATION_MAX_SECONDS",
@@ -140,11 +141,11 @@ class JobSpec(SpecModel):
     time_limit: _Duration | None = Field(
         default=None, description="Longest run time, summed over runs; waiting does not count."
     )
-    begin_at: AwareDatetime | None = Field(
-        default=None, description="It does not start before; a date and time with its zone."
+    begin_at: Moment | None = Field(
+        default=None, description="It does not start before; a date and time with its zone, 2100 at most."
     )
-    deadline: AwareDatetime | None = Field(
-        default=None, description="It should have started by then; a date and time with its zone."
+    deadline: Moment | None = Field(
+        default=None, description="It should have started by then; a date and time with its zone, 2100 at most."
     )
     on_deadline: OverdueAction | None = Field(
         default=None, description="What becomes of it then: cancel, degrade or promote; default: the policy's."

@@ -70,6 +70,12 @@ def spec(**changes: Any) -> JobSpec:
         ("constraints.zones", ["x"]),
         ("begin_at", "2026-12-01T00:00:00"),
         ("deadline", "tomorrow"),
+        ("begin_at", 20270101),
+        ("begin_at", 5),
+        ("deadline", "20270101"),
+        ("deadline", 1.8e9),
+        ("begin_at", "9999-12-31T23:59:59-14:00"),
+        ("deadline", "0001-01-01T00:00:00+14:00"),
         ("on_deadline", "wait"),
         ("max_wait", 0),
         ("requeue", "no"),
@@ -151,3 +157,10 @@ def test_a_moment_is_kept_with_its_zone() -> None:
     begin = spec(begin_at="2026-12-01T01:00:00+01:00").begin_at
     assert begin is not None
     assert begin.isoformat() == "2026-12-01T01:00:00+01:00"
+
+
+def test_a_moment_that_is_refused_says_how_one_is_written_and_until_when() -> None:
+    with pytest.raises(ValidationError, match="2027-01-01T08:00:00Z"):
+        spec(begin_at=20270101)
+    with pytest.raises(ValidationError, match="to 2100-01-01T00:00:00Z"):
+        spec(begin_at="9999-12-31T23:59:59-14:00")

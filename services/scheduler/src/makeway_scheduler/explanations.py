@@ -67,4 +67,10 @@ def _victim(each: PossibleVictim) -> dict[str, Any]:
 
 
 def _time(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    if at is None:
+        return None
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        # What explains a decision must not keep it from being carried out.
+        return f"{at:.0f} s after 1970"

@@ -11,7 +11,7 @@ from makeway_policy.model import Job, Mode, Overdue, Reason, Refusal, Shape, Top
 from makeway_policy.rules import Policy
 from makeway_schemas.job_parts import Whole
 from makeway_schemas.job_spec import GPUS_MAX, JobSpec
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from makeway_simulator.scenario.case import TEAM, CaseJob
 
@@ -21,6 +21,8 @@ class AskedSpec(JobSpec):
 
     members: Annotated[Whole, Field(ge=1, le=GPUS_MAX)] = 1
     distinct_nodes: bool = False
+    begin_at: AwareDatetime | None = None
+    deadline: AwareDatetime | None = None
     group: str | None = None  # type: ignore[assignment]
 
 
