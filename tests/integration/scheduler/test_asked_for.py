@@ -118,6 +118,7 @@ async def test_a_job_that_waits_too_long_expires(pool: PoolUnderTest, limit: dic
     await later(pool, HOUR + 5)
     ended_row = await row(pool, job)
     assert (ended_row["state"], ended_row["end_cause"]) == ("EXPIRED", "expired")
+    assert (ended_row["reason_code"], ended_row["reason"], ended_row["reason_detail"]) == ("", "", "{}")
     await pool.turn(node.report())
 
 

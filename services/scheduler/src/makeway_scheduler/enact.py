@@ -54,9 +54,12 @@ def enact(ledger: Ledger, choice: Choice, now: float) -> None:
         job = ledger.jobs[choice.job_id]
         expired = job_moves.move(
             ledger,
-            replace(job, ended_at=now, end_cause="expired", message=choice.refusal.sentence),
+            replace(
+                job, ended_at=now, end_cause="expired", message=choice.refusal.sentence,
+                reason_code="", reason="", reason_detail={},
+            ),
             JobState.EXPIRED,
-        )
+        )  # fmt: skip
         ledger.batch.ended_jobs[job.job_id] = job.order
         ledger.tell(expired, "expired", now, reason=choice.refusal.sentence)
     elif isinstance(choice, policy_choices.Wait):
