@@ -174,6 +174,102 @@ async def test_why_of_a_job_on_a_node_that_is_drained_says_whose_word_it_is(lone
     assert reason == "it runs on n7, drained by ops: new fans, and leaves once nothing protects its run"
 
 
+async def test_why_of_a_job_on_a_drained_node_that_may_not_be_preempted_says_the_node_waits(
+    lone_admission: Admission,
+) -> None:
+    await lone_admission.set_team("default", allowances={"not_preemptible": 4, "urgent": 4})
+    await _add_node(lone_admission, "n7", 1)
+    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops'")
+    for asked in ({"preemptible": False}, {"class": "urgent"}):
+        job = await lone_admission.submitted(**asked)
+        await lone_admission.set_state(job, "RUNNING", run_number=1)
+        await lone_admission.add_run(job, 1, node="n7")
+        reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
+        assert reason == "it runs on n7, drained by ops; it may not be preempted, so the node waits for its end"
+
+
+async def test_why_of_a_job_that_has_ended_shows_nothing_of_its_wait(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(time_limit="1h")
+    await lone_admission.set_state(job, "EXPIRED")
+    await lone_admission.database.execute(
+        "UPDATE job_states SET message = 'it has waited 1 h', reason_code = 'no_room', reason = 'no GPU is free' "
+        "WHERE job_id = $1",
+        job,
+    )
+    await lone_admission.database.execute(
+        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason, detail) "
+        "VALUES ($1, $2, 1, now(), 'wait', 'no_room', 'no GPU is free', '{\"next_look_at\": \"soon\"}')",
+        lone_admission.settings.pool,
+        job,
+    )
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert (why["reason_code"], why["reason"], why["detail"]) == ("", "it has ended: it has waited 1 h", {})
+
+
+async def test_why_of_a_job_that_ran_out_of_time_names_its_limit(lone_admission: Admission) -> None:
+    job, changed = await lone_admission.submitted(time_limit="90s"), await lone_admission.submitted(time_limit="90s")
+    for each in (job, changed):
+        await lone_admission.set_state(each, "RUNNING")
+    await lone_admission.database.execute(
+        "UPDATE job_states SET amendments = '{\"time_limit\": 7200.0}' WHERE job_id = $1", changed
+    )
+    for each, limit in ((job, "1m30s"), (changed, "2h")):
+        await lone_admission.set_state(each, "TIMED_OUT")
+        reason = (await lone_admission.get(f"/v1/jobs/{each}/why"))["reason"]
+        assert reason == f"it has ended: its time limit of {limit} is used up"
+
+
+async def test_why_of_a_reserved_and_of_a_stopping_job_says_for_whom_and_until_when(
+    lone_admission: Admission,
+) -> None:
+    await _add_node(lone_admission, "n7", 1)
+    victim, urgent = await lone_admission.submitted(), await lone_admission.submitted()
+    await lone_admission.set_state(victim, "STOPPING", run_number=1)
+    await lone_admission.set_state(urgent, "RESERVED", run_number=1)
+    leaving = await lone_admission.add_run(victim, 1, node="n7")
+    holding = await lone_admission.add_run(urgent, 1, node="n7")
+    await lone_admission.database.execute(
+        "UPDATE runs SET stop_cause = 'preempt', leaves_by = '2026-12-01T08:00:30+00' WHERE run_id = $1", leaving
+    )
+    await lone_admission.database.execute(
+        'UPDATE runs SET after_runs = ARRAY[$2], gpus = \'[{"gpu_id": "GPU-0"}]\' WHERE run_id = $1',
+        holding,
+        leaving,
+    )
+    await lone_admission.database.execute(
+        "INSERT INTO preemptions (pool_id, preemptor_job, victim_job, victim_run, trigger, rule, victim_value, "
+        "decided_at) VALUES ($1, $2, $3, $4, 'arrival', 'priority', 500, now())",
+        lone_admission.settings.pool,
+        urgent,
+        victim,
+        leaving,
+    )
+
+    async def reason(job: str) -> str:
+        return str((await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"])
+
+    until = "2026-12-01T08:00:30+00:00"
+    assert await reason(urgent) == f"it waits for {leaving} to leave GPU 0 of n7, at the latest {until}"
+    killed = f"its run is killed if it has not left by {until}"
+    assert await reason(victim) == f"it was preempted by job {urgent}; {killed}"
+    await lone_admission.database.execute("UPDATE preemptions SET trigger = 'manual', preemptor_job = NULL")
+    assert await reason(victim) == f"it was preempted by hand; {killed}"
+    for cause, words in (("cancel", "it was cancelled"), ("time_limit", "its time limit is used up")):
+        await lone_admission.database.execute("UPDATE runs SET stop_cause = $2 WHERE run_id = $1", leaving, cause)
+        assert await reason(victim) == f"{words}; {killed}"
+
+
+async def test_a_job_that_may_not_begin_yet_is_ahead_of_nobody(lone_admission: Admission) -> None:
+    later, job = await lone_admission.submitted(), await lone_admission.submitted()
+    for each in (later, job):
+        await lone_admission.set_state(each, "QUEUED")
+    assert (await lone_admission.get(f"/v1/jobs/{job}/why"))["queue_position"] == 2
+    await lone_admission.database.execute("UPDATE job_states SET reason_code = 'not_yet' WHERE job_id = $1", later)
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert (why["queue_position"], why["queue_length"], why["ahead"]) == (1, 1, [])
+    assert (await lone_admission.get(f"/v1/jobs/{later}/why"))["queue_position"] is None
+
+
 async def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is_asked_for(lone_admission: Admission) -> None:
     for path, name in (("/v1/jobs", "name"), ("/v1/jobs", "team"), ("/v1/jobs", "node"), ("/v1/preemptions", "job")):
         answer = await lone_admission.client.get(path, params={name: "a\0b"})

@@ -294,6 +294,15 @@ class Store:
             note: str | None = await _QUERIES.drain_of_node(connection, node=node, pool=self._pool)
             return note
 
+    async def standing_run(self, job_id: str) -> Record | None:
+        """The newest run of a job: what it waits for, or why and until when it stops."""
+        return await self._one("standing_run", job_id=job_id)
+
+    async def time_limit_of(self, job_id: str) -> float | None:
+        """The time limit in seconds that a job has now; None where it has none."""
+        row = await self._one("time_limit_of", job_id=job_id)
+        return None if row is None else row["time_limit"]
+
     async def waiting_groups(self) -> list[Record]:
         """Waiting jobs by class and priorities, with how many and since when."""
         return await self._many("waiting_groups", pool=self._pool)

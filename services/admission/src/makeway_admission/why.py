@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from fastapi import APIRouter
+from makeway_policy.model import Reason
 from makeway_schemas.api import AheadView, WhyView
 from makeway_schemas.ids import is_job_id
 from makeway_schemas.states import JobState
@@ -15,11 +16,11 @@ from makeway_admission.answers import PROBLEMS, answer
 from makeway_admission.doors import ServiceDoors, Viewer
 from makeway_admission.errors import not_found
 from makeway_admission.queue_place import place_of
+from makeway_admission.standing import standing_of
 from makeway_admission.views import Row
 
 router: Final = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
-_NOT_MET: Final = "the scheduler has not looked at it yet"
 _IN_QUEUE: Final = (JobState.QUEUED, JobState.UNSATISFIABLE)
 
 
@@ -29,16 +30,18 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
     row = await doors.store.get_job(job_id) if is_job_id(job_id) else None
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
-    decision = await doors.store.newest_decision(job_id)
-    waits = row["state"] in _IN_QUEUE
+    ended = row["ended_at"] is not None
+    # What was decided while it waited explains nothing of a job that has ended.
+    decision = None if ended else await doors.store.newest_decision(job_id)
+    waits = row["state"] in _IN_QUEUE and row["reason_code"] != Reason.NOT_YET
     place = await place_of(doors.store, row, doors.policy, datetime.now(UTC)) if waits else None
     ahead = () if place is None else place.ahead
     return answer(
         WhyView(
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
-            reason_code=row["reason_code"] or "",
-            reason=row["reason"] or await _drained(doors, row) or _plain_reason(row),
+            reason_code="" if ended else row["reason_code"] or "",
+            reason=("" if ended else row["reason"]) or await standing_of(doors.store, row, doors.policy),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
@@ -46,27 +49,6 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             detail={} if decision is None else decision["detail"],
         )
     )
-
-
-async def _drained(doors: ServiceDoors, row: Row) -> str:
-    """What is said of a job that runs on a node which is being emptied."""
-    if row["state"] != JobState.RUNNING:
-        return ""
-    note = await doors.store.drain_of_node(row["node_id"])
-    return "" if note is None else f"it runs on {row['node_id']}, {note}, and leaves once nothing protects its run"
-
-
-def _plain_reason(row: Row) -> str:
-    """What a job's row says where no decision gives a reason."""
-    if not row["state"]:
-        return _NOT_MET
-    if row["state"] == JobState.UNKNOWN:
-        return f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody"
-    if row["ended_at"] is None:
-        return ""
-    code = row["exit_code"]
-    failed = f"exit code {code}" if code else ""
-    return ": ".join(["it has ended", *[text for text in (row["message"], failed) if text]])
 
 
 def _ahead_view(value: int, row: Row, *, named: bool) -> AheadView:

@@ -185,18 +185,35 @@ ORDER BY admission_order DESC LIMIT 1;
 SELECT choice, reason_code, reason, detail, decided_at FROM decisions
 WHERE job_id = :job_id ORDER BY decision_id DESC LIMIT 1;
 
+-- name: standing_run^
+-- The newest run of a job with what it waits for, and why and until when it stops.
+SELECT r.node_id, r.gpus, r.after_runs, r.stop_cause, r.leaves_by, p.preemptor_job, p.trigger,
+       (SELECT max(o.leaves_by) FROM runs AS o WHERE o.run_id = ANY (r.after_runs)) AS after_leaves_by,
+       (SELECT jsonb_object_agg(g.gpu_id, g.gpu_index) FROM gpus AS g WHERE g.node_id = r.node_id) AS indexes
+FROM job_states AS s
+JOIN runs AS r ON r.job_id = s.job_id AND r.run_number = s.run_number
+LEFT JOIN preemptions AS p ON p.victim_run = r.run_id
+WHERE s.job_id = :job_id;
+
+-- name: time_limit_of^
+-- The time limit of a job: what it was changed to, else what was asked for.
+SELECT CASE WHEN s.amendments ? 'time_limit' THEN s.amendments ->> 'time_limit'
+            ELSE j.spec ->> 'time_limit' END::double precision AS time_limit
+FROM jobs AS j JOIN job_states AS s ON s.job_id = j.job_id WHERE j.job_id = :job_id;
+
 -- name: drain_of_node$
---- Whose word it is that a node is being emptied; NULL where it is not.
+-- Whose word it is that a node is being emptied; NULL where it is not.
 SELECT note FROM nodes WHERE node_id = :node AND pool_id = :pool AND drain <> 'no';
 
 -- name: waiting_groups
--- Waiting jobs that differ only by when they came: the order of the queue needs no more than this of most of them.
+-- Waiting jobs that may begin and differ only by when they came: the order of the queue needs no more than this of most of them.
 SELECT coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
        CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
        s.manual_priority, count(*) AS jobs,
        min(s.queued_since) AS first_since, max(s.queued_since) AS last_since
 FROM job_states AS s JOIN jobs AS j ON j.job_id = s.job_id
 WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
+  AND s.reason_code <> 'not_yet'
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: jobs_ahead
@@ -215,6 +232,7 @@ WITH groups AS (
         AND g.own_priority IS NOT DISTINCT FROM
             CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END
     WHERE s.pool_id = :pool AND s.ended_at IS NULL AND s.state IN ('QUEUED', 'UNSATISFIABLE')
+      AND s.reason_code <> 'not_yet'
       AND (s.queued_since <= g.above OR (s.queued_since <= g.level
            AND (j.submitted_at, j.admission_order) < (:submitted_at::timestamptz, :admission_order::bigint)))
 ), ranked AS (
