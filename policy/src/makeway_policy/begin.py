@@ -1,5 +1,8 @@
 """Jobs that may not begin yet: those with a `begin_at`, and those that wait for their next try after an end."""
 
+import math
+from datetime import UTC, datetime
+
 from makeway_policy.model import Job, Reason, Refusal
 
 
@@ -12,16 +15,19 @@ def not_yet(job: Job, now: float) -> Refusal | None:
     """Why the job is not looked at yet; None where it is."""
     if job.begin_at is None or job.begin_at <= now:
         return None
+    at = _moment(job.begin_at)
     return Refusal(
         reason=Reason.NOT_YET,
-        sentence=f"it may begin in {_span(job.begin_at - now)}",
-        detail={"begin_at": f"{job.begin_at:.3f}"},
+        sentence=f"it backs off after its last end: its next try is at {at}"
+        if job.backs_off
+        else f"it may begin at {at}",
+        detail={"begin_at": at},
     )
 
 
-def _span(seconds: float) -> str:
-    """A length of time in the largest unit of which there are two or more."""
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def _moment(at: float) -> str:
+    """A moment to the second, UTC: a length of time would be wrong a second after it is stored."""
+    try:
+        return datetime.fromtimestamp(math.ceil(at), UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:.0f} s after 1970"

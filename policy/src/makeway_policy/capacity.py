@@ -52,6 +52,13 @@ def never_fits(state: PoolState, policy: Policy, shape: Shape) -> Refusal | None
 
 
 def _counts(allowed: Sequence[_Host], shape: Shape, policy: Policy) -> Refusal | None:
+    slots = max(gpu.slots for host in allowed for gpu in host.gpus)
+    if shape.shares is not None and shape.shares > slots:
+        return _never(
+            f"a card has at most {slots} shares (the policy's max_shares) and the job asks for {shape.shares}",
+            max_shares=str(slots),
+            asked=str(shape.shares),
+        )
     per_node = {
         host.node.node_id: sum(
             placement.suits(gpu, shape, policy) and gpu.slots >= (shape.shares or 1) for gpu in host.gpus
@@ -94,7 +101,15 @@ def _host_limits(hosts: Sequence[_Host], shape: Shape) -> Refusal | None:
         enough_memory = not host.node.memory_mib or (shape.memory_mib or 0) <= host.node.memory_mib
         if enough_cpus and enough_memory:
             return None
-    return _never("no node with such GPUs has the CPUs and the memory asked for", cpus=str(shape.cpus))
+    words, figures = [], {}
+    if shape.cpus:
+        figures["cpus"] = f"{shape.cpus:g}"
+        words.append(f"{figures['cpus']} CPUs")
+    if shape.memory_mib:
+        figures["memory_mib"] = str(shape.memory_mib)
+        words.append(f"{figures['memory_mib']} MiB of memory")
+    which = "no node with such GPUs" if shape.gpus else "no node that the job may run on"
+    return _never(f"{which} has {' and '.join(words)}", **figures)
 
 
 def _is_asked(gpu: Gpu, shape: Shape, names: frozenset[str] | None) -> bool:

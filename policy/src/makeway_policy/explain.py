@@ -20,6 +20,7 @@ from makeway_policy.state import PoolState, is_leaving
 
 _SHOWN = 10
 _WAITS_FOR_GPUS = frozenset({Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER, Reason.BACKING_OFF})
+_WAITS_FOR_NO_GPUS = frozenset({Reason.NOT_YET, Reason.HELD})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,7 +232,7 @@ def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVicti
 def _would_help(
     index: Index, job: Job, refusal: Refusal | None, around: tuple[PossibleVictim, ...], now: float
 ) -> tuple[str, ...]:
-    if refusal is None:
+    if refusal is None or refusal.reason in _WAITS_FOR_NO_GPUS:
         return ()
     if refusal.reason in (Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE):
         return (f"a higher limit for team {job.team}, or the end of one of its runs",)
@@ -240,7 +241,9 @@ def _would_help(
     sentences = []
     unguarded = [each.v for each in around if each.rule is None and each.protection is None]
     if unguarded and priority.may_take_victims(job, index.policy, now):
-        sentences.append(f"a priority of at least {min(unguarded) + index.policy.delta}")
+        needed = min(unguarded) + index.policy.delta
+        if needed <= max(each.own_value_max for each in index.policy.classes.values()):
+            sentences.append(f"a priority of at least {needed}")
     ends = [each.protection.until for each in around if each.rule and each.protection and each.protection.until]
     if ends:
         sentences.append(f"time: the first protection of a run that it could take ends in {min(ends) - now:.0f} s")

@@ -183,9 +183,9 @@ class Job:
     moves it when a job is put back, and keeps it while a run is only planned). `preempted_at` holds the times of the
     preemptions that count, of the last 24 h at least. `down` says that the last run was ended by preemption, reclaim,
     drain or loss and none has started since. `no_victims_until` and `failed_holds` are the back-off after a hold or a
-    start that failed. `deadline` and `max_wait_seconds` (from the submit) are both met by the first start; what happens
-    else is the policy's default where the job does not say. `refusal` is the stored reason, compared to decide whether
-    a new one is told.
+    start that failed. `backs_off`: `begin_at` is the end of a pause between two tries. `deadline` and
+    `max_wait_seconds` (from the submit) are both met by the first start; what happens else is the policy's default
+    where the job does not say. `refusal` is the stored reason, compared to decide whether a new one is told.
     """
 
     job_id: str
@@ -216,6 +216,7 @@ class Job:
     no_victims_until: float = 0.0
     failed_holds: int = 0
     begin_at: float | None = None
+    backs_off: bool = False
     deadline: float | None = None
     max_wait_seconds: float | None = None
     on_deadline: Overdue | None = None

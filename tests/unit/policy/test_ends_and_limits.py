@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from makeway_policy import checks, presets
 from makeway_policy.choices import Expire, Reclass
+from makeway_policy.explain import explain
 from makeway_policy.model import GpuHealth, Job, Mode, Overdue, Reason, Shape, Team
 from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
 from makeway_policy.rules import Policy
@@ -185,11 +186,58 @@ def test_a_job_that_may_not_begin_yet_says_so_and_then_why_it_waits(pool: Pool) 
     pool.run_until(10)
     refusal = pool.state.jobs["job-3"].refusal
     assert refusal is not None
-    assert (refusal.reason, refusal.sentence) == (Reason.NOT_YET, "it may begin in 58 s")
+    assert (refusal.reason, refusal.sentence) == (Reason.NOT_YET, "it may begin at 1970-01-01T00:01:00+00:00")
+    assert refusal.detail == {"begin_at": "1970-01-01T00:01:00+00:00"}
+    told = explain(pool.state, pool.policy, "job-3", pool.now)
+    assert told is not None
+    assert (told.would_help, told.expected_start) == ((), 60.0)
     pool.run_until(61)
     later = pool.state.jobs["job-3"].refusal
     assert later is not None
     assert later.reason is Reason.NO_ROOM
+
+
+def test_a_job_that_backs_off_between_two_tries_says_so(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", begin_at=60.5, backs_off=True)
+    pool.run_until(1)
+    assert pool.reason("job-1") == "it backs off after its last end: its next try is at 1970-01-01T00:01:01+00:00"
+
+
+def test_a_moment_that_no_calendar_has_does_not_stop_a_decision(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", begin_at=1e15)
+    pool.run_until(1)
+    assert pool.reason("job-1") == "it may begin at 1000000000000000 s after 1970"
+
+
+def test_a_priority_that_nobody_may_ask_for_is_no_help(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=10_000)
+    pool.submit("job-2", pri=10_000, at=1)
+    pool.run_until(2)
+    told = explain(pool.state, pool.policy, "job-2", pool.now)
+    assert told is not None
+    assert told.would_help == ("the end of runs on suitable GPUs, or another node with such GPUs",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"shares": 99}, "a card has at most 64 shares (the policy's max_shares) and the job asks for 99"),
+        ({"gpus": 0, "cpus": 3.0}, "no node that the job may run on has 3 CPUs"),
+        ({"memory_mib": 4096}, "no node with such GPUs has 4096 MiB of memory"),
+        ({"cpus": 2.5, "memory_mib": 4096}, "no node with such GPUs has 2.5 CPUs and 4096 MiB of memory"),
+    ],
+)
+def test_what_never_fits_names_what_was_asked_for(pool: Pool, asked: dict[str, Any], sentence: str) -> None:
+    pool.add_node("node-a", 1, cpus=2.0, memory_mib=2048)
+    pool.submit("job-1", **asked)
+    pool.run_until(1)
+    refusal = pool.state.jobs["job-1"].refusal
+    assert refusal is not None
+    assert refusal.sentence == sentence
+    assert "None" not in refusal.detail.values()
 
 
 def test_a_job_begins_when_it_may(pool: Pool) -> None:

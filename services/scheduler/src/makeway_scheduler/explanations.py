@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from makeway_policy.choices import Choice, Wait
 from makeway_policy.explain import Explanation, PossibleVictim, explain
-from makeway_policy.model import Job
+from makeway_policy.model import Job, Reason
 from makeway_policy.worst_case import worst_case_wait
 from makeway_schemas.durations import format_duration
 
@@ -27,7 +27,10 @@ def explain_waits(ledger: Ledger, choices: Sequence[Choice], now: float) -> None
         if not isinstance(choice, Wait):
             continue
         job = ledger.state.jobs[choice.job_id]
-        alike = (job.team, job.class_name, job.shape, job.own_priority, job.manual_priority, choice.refusal.reason)
+        asked = (job.team, job.class_name, job.shape, job.own_priority, job.manual_priority)
+        # Those that may not begin yet are told when they may.
+        early = job.begin_at if choice.refusal.reason is Reason.NOT_YET else None
+        alike = (*asked, choice.refusal.reason, early)
         if alike not in answers:
             if len(answers) == MOST_EXPLAINED:
                 continue

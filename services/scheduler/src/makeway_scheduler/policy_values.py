@@ -120,6 +120,7 @@ def job_value(job: JobRecord) -> Job:
         no_victims_until=job.no_victims_until or 0.0,
         failed_holds=job.hold_failures,
         begin_at=max((at for at in (job.retry_at, _moment(spec.begin_at)) if at is not None), default=None),
+        backs_off=job.retry_at is not None and job.retry_at >= (_moment(spec.begin_at) or 0.0),
         deadline=job.amended("deadline", _moment(spec.deadline)),
         max_wait_seconds=job.amended("max_wait", spec.max_wait),
         on_deadline=None if spec.on_deadline is None else Overdue(spec.on_deadline),
