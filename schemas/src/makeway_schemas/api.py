@@ -89,8 +89,10 @@ class JobView(ApiModel):
     state: JobState
     reason_code: str = ""
     reason: str = ""
-    gpus: int
-    node: str | None = None
+    gpus: int = Field(description="What it asks for; of a range the fewest.")
+    gpus_max: int | None = Field(default=None, description="Of a range the most.")
+    gpus_held: int | None = Field(default=None, description="What its run has been given; null: it has no run.")
+    node: str | None = Field(default=None, description="Where its run is or was; null while it waits.")
     submitted_by: str
     submitted_at: datetime
     queued_since: datetime | None = None

@@ -96,6 +96,24 @@ async def test_a_job_is_shown_with_its_specification_and_runs(lone_admission: Ad
     )
 
 
+async def test_a_job_shows_its_node_and_gpus_only_while_its_run_is_there(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(gpus="1..4")
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    await lone_admission.add_run(job, 1, node="n7")
+    await lone_admission.database.execute('UPDATE runs SET gpus = \'[{"gpu_id": "GPU-0"}, {"gpu_id": "GPU-1"}]\'')
+
+    async def shown() -> tuple[Any, ...]:
+        view = await lone_admission.get(f"/v1/jobs/{job}")
+        return view["gpus"], view["gpus_max"], view["gpus_held"], view["node"]
+
+    assert await shown() == (1, 4, 2, "n7")
+    await lone_admission.set_state(job, "QUEUED", run_number=1)
+    assert await shown() == (1, 4, None, None)
+    assert await _listed(lone_admission, node="n7") == []
+    await lone_admission.set_state(job, "SUCCEEDED", run_number=1)
+    assert await shown() == (1, 4, None, "n7")
+
+
 async def test_a_reference_is_an_id_a_name_a_beginning_or_the_last(lone_admission: Admission) -> None:
     first = await lone_admission.submitted(name="train")
     second = await lone_admission.submitted(name="train")

@@ -36,6 +36,30 @@ def test_ps_shows_its_columns(server: StubServer, makeway: Makeway) -> None:
     assert row.endswith("2          waits for a GPU")
 
 
+def test_ps_shows_what_a_job_holds_while_it_runs_and_what_it_asks_for_while_it_waits(
+    server: StubServer, makeway: Makeway
+) -> None:
+    jobs = [
+        job_view(gpus_max=4, gpus_held=3),
+        job_view(gpus_max=4, state="QUEUED", node=None),
+        job_view(gpus=2, state="QUEUED", node=None),
+    ]
+    server.on("GET", "/v1/jobs", {"jobs": jobs})
+    rows = [row.split() for row in makeway("ps").stdout.splitlines()[1:]]
+    assert [row[5:7] for row in rows] == [["3", "node-1"], ["1..4", "-"], ["2", "-"]]
+
+
+def test_ps_says_of_a_job_only_what_holds_of_its_state(server: StubServer, makeway: Makeway) -> None:
+    words = {"message": "retry 1 of 2", "reason": "no room"}
+    states = ("QUEUED", "RUNNING", "EXPIRED")
+    server.on("GET", "/v1/jobs", {"jobs": [job_view(state=state, **words) for state in states]})
+    waiting, running, ended = makeway("ps").stdout.splitlines()[1:]
+    assert waiting.endswith("  retry 1 of 2; no room")
+    assert running.endswith("  no room")
+    assert "retry" not in running
+    assert ended.endswith("  retry 1 of 2")
+
+
 def test_a_name_cannot_move_the_cursor_nor_break_the_list(server: StubServer, makeway: Makeway) -> None:
     names = ["\x1b[2Jgone", "a\nb", "\u202egnp.exe", "训练", "🚀"]
     server.on("GET", "/v1/jobs", {"jobs": [job_view(name=name) for name in names]})

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from makeway_schemas.api import CommandAccepted, JobDetail, JobView, RunView, WhyView
 from makeway_schemas.durations import format_duration
-from makeway_schemas.states import TERMINAL, JobState
+from makeway_schemas.states import TERMINAL, WAITING, JobState
 
 from makeway.client import JobQuery
 from makeway.commands.options import Job, Jobs, Output, State, connect
@@ -31,12 +31,26 @@ def _job_row(job: JobView) -> tuple[str, ...]:
         job.team,
         job.class_name,
         job.state,
-        str(job.gpus),
+        _gpus(job),
         job.node or "-",
         age(job.submitted_at),
         str(job.preemptions),
-        "; ".join(text for text in (job.message, job.reason) if text),
+        "; ".join(_remarks(job)),
     )
+
+
+def _gpus(job: JobView) -> str:
+    """What its run has; without one, what it asks for."""
+    if job.gpus_held is not None:
+        return str(job.gpus_held)
+    return str(job.gpus) if job.gpus_max is None else f"{job.gpus}..{job.gpus_max}"
+
+
+def _remarks(job: JobView) -> list[str]:
+    """How it ended, or why it waits, with how its last run ended: the one says nothing of the other."""
+    if job.state in TERMINAL:
+        return [text for text in (job.message,) if text]
+    return [text for text in (job.message if job.state in WAITING else "", job.reason) if text]
 
 
 @app.command()

@@ -18,7 +18,7 @@ from makeway_schemas.api import (
     TeamView,
     TokenView,
 )
-from makeway_schemas.states import GpuState
+from makeway_schemas.states import WAITING, GpuState
 
 
 class Row(Protocol):
@@ -194,6 +194,9 @@ def preemption_view(row: Row) -> PreemptionView:
 
 
 def _job_columns(row: Row, policy: Policy) -> dict[str, Any]:
+    # Its newest run is a former one then.
+    waits = not row["state"] or row["state"] in WAITING
+    idle = waits or row["ended_at"] is not None
     return {
         "job_id": row["job_id"],
         "name": row["name"],
@@ -205,7 +208,9 @@ def _job_columns(row: Row, policy: Policy) -> dict[str, Any]:
         "reason_code": row["reason_code"] or "",
         "reason": row["reason"] or "",
         "gpus": row["gpus"],
-        "node": row["node_id"],
+        "gpus_max": row["gpus_max"],
+        "gpus_held": None if idle else row["gpus_held"],
+        "node": None if waits else row["node_id"],
         "submitted_by": row["submitted_by"],
         "submitted_at": row["submitted_at"],
         "queued_since": row["queued_since"] if row["state"] else row["submitted_at"],

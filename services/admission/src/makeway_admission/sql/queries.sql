@@ -81,7 +81,8 @@ RETURNING token_id, role, team_id, node_id, classes, label, created_at, expires_
 -- A page of jobs with their state and newest run, newest first.
 SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
        CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
-       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus, (j.spec ->> 'gpus_max')::integer AS gpus_max,
+       jsonb_array_length(r.gpus) AS gpus_held,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
@@ -98,7 +99,7 @@ WHERE j.pool_id = :pool
   AND (:class_name::text IS NULL OR coalesce(s.amendments ->> 'class', j.class_name) = :class_name)
   AND (:name::text IS NULL OR j.name = :name)
   AND (:labels::jsonb IS NULL OR j.spec -> 'labels' @> :labels)
-  AND (:node::text IS NULL OR r.node_id = :node)
+  AND (:node::text IS NULL OR (r.node_id = :node AND s.state NOT IN ('QUEUED', 'HELD', 'UNSATISFIABLE')))
 ORDER BY j.admission_order DESC LIMIT :row_limit;
 
 -- name: list_live_jobs
@@ -108,7 +109,8 @@ WITH wanted AS MATERIALIZED (
 )
 SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
        CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
-       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus, (j.spec ->> 'gpus_max')::integer AS gpus_max,
+       jsonb_array_length(r.gpus) AS gpus_held,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
@@ -124,14 +126,15 @@ WHERE j.pool_id = :pool
   AND (:class_name::text IS NULL OR coalesce(s.amendments ->> 'class', j.class_name) = :class_name)
   AND (:name::text IS NULL OR j.name = :name)
   AND (:labels::jsonb IS NULL OR j.spec -> 'labels' @> :labels)
-  AND (:node::text IS NULL OR r.node_id = :node)
+  AND (:node::text IS NULL OR (r.node_id = :node AND s.state NOT IN ('QUEUED', 'HELD', 'UNSATISFIABLE')))
 ORDER BY j.admission_order DESC LIMIT :row_limit;
 
 -- name: get_job^
 -- One job with its specification, state and newest run.
 SELECT j.job_id, j.admission_order, j.name, j.pool_id, j.team_id, coalesce(s.amendments ->> 'class', j.class_name) AS class_name,
        CASE WHEN s.amendments ? 'own_priority' THEN (s.amendments ->> 'own_priority')::integer ELSE (j.spec ->> 'priority')::integer END AS own_priority,
-       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus,
+       coalesce((j.spec ->> 'gpus')::integer, 1) AS gpus, (j.spec ->> 'gpus_max')::integer AS gpus_max,
+       jsonb_array_length(r.gpus) AS gpus_held,
        j.spec -> 'labels' AS labels, j.submitted_by, j.submitted_at,
        s.state, s.reason_code, s.reason, s.manual_priority, s.run_number, s.preemptions, s.cancel_requested,
        s.queued_since, s.first_started_at, s.last_started_at, s.used_seconds, s.last_ack_step, s.ended_at, s.end_cause,
