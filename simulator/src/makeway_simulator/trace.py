@@ -1,12 +1,17 @@
 """A recorded workload: jobs with their arrivals and the work they hold, and the cluster they ran on or shall run on."""
 
+import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from makeway_policy.model import Job, Member
 from makeway_policy.retries import Retries
 
 from makeway_simulator.errors import BadValue
+from makeway_simulator.limits import GPUS_MOST
 from makeway_simulator.physics import Process
+
+_CLUSTER: Final = re.compile(r"\d{1,9}[xX]\d{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +73,10 @@ class Cluster:
     def parse(text: str) -> "Cluster":
         """Read `8x8`, nodes times GPUs a node. Raises BadValue."""
         nodes, _, gpus = text.lower().partition("x")
-        if not (nodes.isdecimal() and gpus.isdecimal() and int(nodes) and int(gpus)):
-            raise BadValue("the cluster", text, "nodes x GPUs a node, such as 8x8")
-        return Cluster(nodes=int(nodes), gpus_per_node=int(gpus))
+        wanted = f"nodes x GPUs a node, such as 8x8, and at most {GPUS_MOST} GPUs"
+        if not _CLUSTER.fullmatch(text):
+            raise BadValue("the cluster", text, wanted)
+        found = Cluster(nodes=int(nodes), gpus_per_node=int(gpus))
+        if not 0 < found.gpus <= GPUS_MOST:
+            raise BadValue("the cluster", text, wanted)
+        return found

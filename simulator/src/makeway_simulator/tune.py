@@ -14,6 +14,7 @@ from makeway_policy.document import from_document
 
 from makeway_simulator.engine import Engine
 from makeway_simulator.errors import BadValue, SimulatorError, UnknownChoice
+from makeway_simulator.limits import SECONDS_MOST
 from makeway_simulator.objective import Terms, Weights, terms_of
 from makeway_simulator.physics import Physics
 from makeway_simulator.setting import Setting
@@ -115,6 +116,8 @@ def parse_fixed(texts: Sequence[str]) -> dict[str, float]:
         try:
             whole = name in SEARCHED and SEARCHED[name].whole
             found[name] = int(value) if whole else float(value)
+            if not 0 <= found[name] <= SECONDS_MOST:
+                raise ValueError(value)
         except ValueError as error:
             raise BadValue("the fixed value", text, "name=number, such as delta=10") from error
     return found

@@ -60,6 +60,33 @@ def test_an_unknown_policy_or_cluster_is_refused(trace: Path) -> None:
     assert "such as 8x8" in bad.stderr
 
 
+@pytest.mark.parametrize("nodes", ["99999999x8", "0x8", "1x" + "9" * 5000])
+def test_a_cluster_beyond_all_bounds_is_refused(trace: Path, nodes: str) -> None:
+    result = called("replay", trace, "--format", "muri", "--nodes", nodes)
+    assert result.exit_code == ExitCode.REFUSED
+    assert "at most 1000000 GPUs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--checkpoint-interval", "nan"), ("--grace", "nan"), ("--grace", "1e300"), ("--restore-seconds", "inf"),
+        ("--save-seconds", "nan"),
+    ],
+)  # fmt: skip
+def test_an_option_that_is_no_number_is_refused_by_its_name(trace: Path, option: str, value: str) -> None:
+    result = called("replay", trace, "--format", "muri", option, value)
+    assert result.exit_code == ExitCode.USAGE
+    assert option in result.stderr
+
+
+def test_weights_and_fixed_values_of_a_search_are_numbers() -> None:
+    weight = called("sim", "tune", "--alpha", "nan")
+    assert (weight.exit_code, "--alpha" in weight.stderr) == (ExitCode.USAGE, True)
+    fixed = called("sim", "tune", "--fix", "progress_weight=nan")
+    assert (fixed.exit_code, "progress_weight=nan" in fixed.stderr) == (ExitCode.REFUSED, True)
+
+
 def test_a_report_is_written_where_asked(trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert called("replay", trace, "--format", "muri", "--report", page).exit_code == 0

@@ -146,6 +146,49 @@ def test_a_broken_event_names_its_column(tmp_path: Path) -> None:
         read_event_log(written(tmp_path, event("queued", 1, submitted_at="soon")), Skipping())
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('{"job_id":"a","at":NaN,"kind":"queued"}', ":1:20: NaN is no number"),
+        ('{"job_id":"a","at":Infinity,"kind":"queued"}', ":1:20: Infinity is no number"),
+        ('{"job_id":"a","kind":"queued","at":1e400}', ":1:31: `at` is no time"),
+        ('{"job_id":"a","kind":"queued","at":1' + "0" * 400 + "}", ":1:31: `at` is no time"),
+        ('{"job_id":"a","kind":"queued","at":1' + "0" * 5000 + "}", ":1:1: is no JSON that can be read"),
+        ('{"job_id":"a","kind":"queued","at":1,"data":{"submitted_at":NaN}}', ":1:61: NaN is no number"),
+        ('{"job_id":"a","kind":"queued","at":1,"data":{"time_limit_seconds":-5}}', ":1:46: `data.time_limit_seconds`"),
+        ('{"job_id":"a","kind":"queued","at":1,"data":{"time_limit_seconds":1e400}}', ":1:46: `data.time_limit"),
+        ('{"job_id":"a","kind":"queued","at":1,"data":{"priority":1' + "0" * 20 + "}}", ":1:46: `data.priority`"),
+        ('{"job_id":"a","kind":"queued","at":1,"data":{"gpus":99999,"members":99999}}', ":1:46: `data.gpus`"),
+        ("[" * 100_000, ":1:1: is no JSON that can be read"),
+    ],
+)
+def test_an_event_whose_number_is_none_is_refused_with_its_place(tmp_path: Path, line: str, place: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        read_event_log(written(tmp_path, line), Skipping())
+    assert place in str(caught.value)
+
+
+HUGE = "1" + "0" * 30
+
+
+def test_numbers_beyond_all_bounds_are_refused_by_every_reader(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r":2:7: iterations: with their time"):
+        read_muri(written(tmp_path, MURI + "1,1,0,1e10,bert,1e10\n"), Skipping())
+    with pytest.raises(TraceError, match=r":2:3: num_gpu"):
+        read_muri(written(tmp_path, MURI + "1,1000001,0,1,bert,1\n"), Skipping())
+    itp = "job_id,submission_time,duration,num_gpu\n"
+    with pytest.raises(TraceError, match=r":2:3: submission_time: 1e300 is not a number of at most"):
+        read_itp(written(tmp_path, itp + "a,1e300,1,1\n"), Skipping())
+    with pytest.raises(TraceError, match=r":1:9: allocated_processors"):
+        read_swf(written(tmp_path, f"1 0 0 1 {HUGE}" + " 1" * 13), Skipping())
+    sacct = "JobID|Submit|Elapsed|AllocTRES\n"
+    for row, column in ((f"1|{HUGE}|01:00|gres/gpu=1", 3), (f"1|0|{HUGE}:00|gres/gpu=1", 5)):
+        with pytest.raises(TraceError, match=rf":2:{column}: "):
+            read_sacct(written(tmp_path, sacct + row), Skipping())
+    with pytest.raises(TraceError, match=r":2:11: AllocTRES"):
+        read_sacct(written(tmp_path, f"{sacct}1|0|01:00|gres/gpu={HUGE}"), Skipping())
+
+
 def openb(folder: Path) -> Path:
     written(folder, "sn,cpu_milli,memory_mib,gpu,model\nn2,8000,1000,2,T4\n", "openb_node_list_gpu_node.csv")
     pods = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np2,1,1,1,500,A10|T4\np1,1,1,0,0,\n"

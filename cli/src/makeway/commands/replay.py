@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from makeway_policy.model import Mode
 from makeway_policy.rules import Policy
 from makeway_simulator import replay as replays
 from makeway_simulator.errors import SimulatorError
+from makeway_simulator.limits import SECONDS_MOST
 from makeway_simulator.physics import Physics
 from makeway_simulator.replay import GangSettings, PackingSettings, Replay, TraceFormat
 from makeway_simulator.rivals.loop import Cost
@@ -22,15 +24,33 @@ from makeway.policy_file import load_policy
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
+
+def finite(value: float | None) -> float | None:
+    """An option's number as it is. Raises BadParameter for NaN and what is beyond all bounds, which `min` lets by."""
+    if value is not None and not (isfinite(value) and value <= SECONDS_MOST):
+        raise typer.BadParameter(f"{value:g} is not a number of at most {SECONDS_MOST:g}")
+    return value
+
+
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object (docs/simulator.md).")]
 Nodes = Annotated[str, typer.Option(help="The cluster: nodes x GPUs a node.")]
 Interval = Annotated[
     float | None,
-    typer.Option("--checkpoint-interval", min=0.001, help="Seconds of work between saves; else at a notice only."),
+    typer.Option(
+        "--checkpoint-interval",
+        min=0.001,
+        callback=finite,
+        help="Seconds of work between saves; else at a notice only.",
+    ),
 ]
-Save = Annotated[float, typer.Option("--save-seconds", min=0, help="What a save takes.")]
-Restore = Annotated[float, typer.Option("--restore-seconds", min=0, help="What a resume takes, unless the trace says.")]
-Grace = Annotated[float | None, typer.Option("--grace", min=0, help="Every job's grace; without it, its class's.")]
+Save = Annotated[float, typer.Option("--save-seconds", min=0, callback=finite, help="What a save takes.")]
+Restore = Annotated[
+    float,
+    typer.Option("--restore-seconds", min=0, callback=finite, help="What a resume takes, unless the trace says."),
+]
+Grace = Annotated[
+    float | None, typer.Option("--grace", min=0, callback=finite, help="Every job's grace; without it, its class's.")
+]
 Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's preemption mode; else its class's.")]
 Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
 

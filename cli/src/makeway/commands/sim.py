@@ -20,7 +20,7 @@ from makeway_simulator.workload import Mix, make
 
 from makeway.commands import replay as replaying
 from makeway.commands import scenario as scenarios
-from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, progress_bar, refusals
+from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, finite, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
 
@@ -29,7 +29,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 TraceFile = Annotated[Path | None, typer.Option("--trace", help="A trace; without one, a made-up workload.")]
 Format = Annotated[TraceFormat, typer.Option("--format", help="What the trace is.")]
 Seed = Annotated[int, typer.Option(help="Of the made-up workload, and of the search.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs of the made-up workload.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=100_000, help="Jobs of the made-up workload.")]
 
 
 @app.callback()
@@ -86,7 +86,9 @@ def demo(
     delta: Annotated[int, typer.Option(min=1, help="How much higher a priority must be to evict.")] = 10,
     grace: Grace = 30.0,
     checkpoint_interval: Interval = 120.0,
-    sla_wait: Annotated[float | None, typer.Option(min=1, help="Seconds after which low and normal jobs age.")] = None,
+    sla_wait: Annotated[
+        float | None, typer.Option(min=1, callback=finite, help="Seconds after which low and normal jobs age.")
+    ] = None,
     mode: Annotated[Mode, typer.Option(help="What the page shows first; off is no preemption.")] = Mode.CHECKPOINT,
     report: Annotated[Path | None, typer.Option(help="Write the page here: one file, to be stepped through.")] = None,
     output: Output = OutputFormat.TEXT,
@@ -127,9 +129,11 @@ def tune(
     trace_format: Format = TraceFormat.EVENTS,
     nodes: Nodes = "4x8",
     jobs: Jobs = 300,
-    alpha: Annotated[float, typer.Option(min=0, help="Weight of utilisation (0 to 1).")] = 1.0,
-    beta: Annotated[float, typer.Option(min=0, help="Weight of the mean wait (in mean run times).")] = 0.5,
-    gamma: Annotated[float, typer.Option(min=0, help="Weight of preemptions (per job).")] = 0.2,
+    alpha: Annotated[float, typer.Option(min=0, callback=finite, help="Weight of utilisation (0 to 1).")] = 1.0,
+    beta: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Weight of the mean wait (in mean run times).")
+    ] = 0.5,
+    gamma: Annotated[float, typer.Option(min=0, callback=finite, help="Weight of preemptions (per job).")] = 0.2,
     fix: Annotated[list[str] | None, typer.Option(help="name=number: keep a value; may be given again.")] = None,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try.")] = 40,
     seed: Seed = 1,

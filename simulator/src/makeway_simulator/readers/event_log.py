@@ -7,7 +7,6 @@ it on: of a run that was cut off the part up to its last ack, of the last run al
 started, or that are still going, are left out.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,13 +16,13 @@ from typing import Any, Final
 from makeway_schemas.states import TERMINAL
 
 from makeway_simulator.errors import TraceError
-from makeway_simulator.readers.table import Skipping, lines_of
+from makeway_simulator.limits import GPUS_MOST, PRIORITY_MOST, SECONDS_MOST
+from makeway_simulator.readers.table import Skipping, json_of, lines_of
 from makeway_simulator.trace import Trace, TraceJob
 
 _STARTS_RUN: Final = frozenset({"running", "started"})
 _ENDS_RUN: Final = frozenset({"requeued", "held"})
 _TERMINAL: Final = frozenset(state.value for state in TERMINAL)
-_GPUS_MOST: Final = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,10 +67,7 @@ def read_event_log(path: Path, skipping: Skipping) -> Trace:
 
 
 def _event(path: str, number: int, text: str) -> _Event:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TraceError(path, number, error.colno, f"is no JSON: {error.msg}") from error
+    value = json_of(path, number, text)
     if not isinstance(value, dict):
         raise TraceError(path, number, 1, "is no JSON object")
     job_id, kind, data = value.get("job_id"), value.get("kind"), value.get("data", {})
@@ -90,15 +86,27 @@ def _event(path: str, number: int, text: str) -> _Event:
 def _check(path: str, number: int, text: str, data: Mapping[str, Any]) -> None:
     for name in ("gpus", "members"):
         count = data.get(name, 1)
-        if type(count) is not int or not 0 <= count <= _GPUS_MOST:
+        if type(count) is not int or not 0 <= count <= GPUS_MOST:
             raise TraceError(path, number, _column(text, name), f"`data.{name}` {count!r} is no count")
-    for name, kind in (("class", str), ("team", str), ("priority", int), ("time_limit_seconds", (int, float))):
-        if data.get(name) is not None and not isinstance(data[name], kind):
-            raise TraceError(path, number, _column(text, name), f"`data.{name}` is not of its type")
+    if _gpus(data) > GPUS_MOST:
+        raise TraceError(path, number, _column(text, "gpus"), f"`data.gpus` x members is more than {GPUS_MOST}")
+    for name in ("class", "team"):
+        if not isinstance(data.get(name), str | None):
+            raise TraceError(path, number, _column(text, name), f"`data.{name}` is no text")
+    priority, limit = data.get("priority"), data.get("time_limit_seconds")
+    if priority is not None and not (type(priority) is int and abs(priority) <= PRIORITY_MOST):
+        problem = f"`data.priority` is no whole number up to {PRIORITY_MOST}"
+        raise TraceError(path, number, _column(text, "priority"), problem)
+    if limit is not None and not (type(limit) in (int, float) and 0 < limit <= SECONDS_MOST):
+        problem = f"`data.time_limit_seconds` is no number above 0 and up to {SECONDS_MOST:g}"
+        raise TraceError(path, number, _column(text, "time_limit_seconds"), problem)
 
 
 def _moment(path: str, number: int, text: str, value: Any, name: str = "at") -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not abs(value) <= SECONDS_MOST:
+            problem = f"`{name}` is no time: it is beyond {SECONDS_MOST:g} seconds"
+            raise TraceError(path, number, _column(text, name), problem)
         return float(value)
     try:
         at = datetime.fromisoformat(str(value))

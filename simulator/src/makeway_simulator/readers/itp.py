@@ -6,6 +6,7 @@ Columns: job_id, submission_time (s), duration (s), num_gpu.
 from pathlib import Path
 from typing import Final
 
+from makeway_simulator.limits import GPUS_MOST
 from makeway_simulator.readers.table import Row, Skipping, read_rows
 from makeway_simulator.trace import Trace, TraceJob
 
@@ -22,6 +23,6 @@ def _job(row: Row) -> TraceJob:
     return TraceJob(
         job_id=row.name_of("job_id"),
         submitted_at=row.number("submission_time"),
-        gpus=row.whole("num_gpu", least=1),
+        gpus=row.whole("num_gpu", least=1, most=GPUS_MOST),
         work_seconds=row.number("duration"),
     )

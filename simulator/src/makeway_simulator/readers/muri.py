@@ -7,6 +7,7 @@ Work is iterations x iteration time x 1.015, as the authors' simulator counts it
 from pathlib import Path
 from typing import Final
 
+from makeway_simulator.limits import GPUS_MOST, SECONDS_MOST
 from makeway_simulator.readers.table import Row, Skipping, read_rows
 from makeway_simulator.trace import Trace, TraceJob
 
@@ -32,12 +33,15 @@ def read_muri(path: Path, skipping: Skipping) -> Trace:
 
 
 def _job(row: Row) -> TraceJob:
-    gpus = row.whole("num_gpu", least=1)
+    gpus = row.whole("num_gpu", least=1, most=GPUS_MOST)
+    work_seconds = row.number("iterations") * row.number("iteration_time") * _OVERHEAD / 1000
+    if work_seconds > SECONDS_MOST:
+        raise row.refuse("iterations", f"with their time they are more than {SECONDS_MOST:g} seconds")
     return TraceJob(
         job_id=row.name_of("job_id"),
-        submitted_at=row.number("submit_time") / 1000,
+        submitted_at=row.number("submit_time", most=SECONDS_MOST * 1000) / 1000,
         gpus=gpus,
-        work_seconds=row.number("iterations") * row.number("iteration_time") * _OVERHEAD / 1000,
+        work_seconds=work_seconds,
         startup_seconds=_startup_seconds(row.text_of("model_name"), gpus),
     )
 

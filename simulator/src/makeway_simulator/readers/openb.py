@@ -4,14 +4,13 @@ A folder holds `openb_node_list_gpu_node.csv`, one `openb_pod_list_WORKLOAD.csv`
 `arrival_orders.jsonl`, each plain or with `.gz`.
 """
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from makeway_simulator.errors import TraceError, UnknownChoice
 from makeway_simulator.packing.fleet import MILLI, NodeSpec, PodShape
 from makeway_simulator.packing.replay import Order
-from makeway_simulator.readers.table import Row, Skipping, lines_of, read_rows
+from makeway_simulator.readers.table import Row, Skipping, json_of, lines_of, read_rows
 
 NODES: Final = "openb_node_list_gpu_node.csv"
 ORDERS: Final = "arrival_orders.jsonl"
@@ -90,11 +89,10 @@ def _pod(row: Row) -> tuple[str, PodShape]:
 
 def _order(path: str, number: int, text: str, pods: int, wanted: str) -> tuple[str, Order | None]:
     try:
-        value: Any = json.loads(text)
+        value: Any = json_of(path, number, text)
         name, seed, order = value["workload"], value["seed"], value["order"]
-    except (ValueError, KeyError, TypeError) as error:
-        column = error.colno if isinstance(error, json.JSONDecodeError) else 1
-        raise TraceError(path, number, column, f"is no arrival order: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise TraceError(path, number, 1, "is no arrival order: it needs `workload`, `seed` and `order`") from error
     if not isinstance(name, str) or name.removeprefix(_PODS) != wanted:
         return str(name).removeprefix(_PODS), None
     if not isinstance(seed, int) or not isinstance(order, list):

@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from makeway_simulator.limits import GPUS_MOST, SECONDS_MOST
 from makeway_simulator.readers.table import Row, Skipping, read_rows
 from makeway_simulator.trace import Trace, TraceJob
 
 COLUMNS: Final = ("JobID", "Submit")
 
 _DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+_DIGITS_MOST: Final = 9
 _GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 
 
@@ -48,7 +50,7 @@ def _job(row: Row) -> tuple[float, TraceJob] | None:
         return None
     limit = None
     if row.has("TimelimitRaw") and row.text_of("TimelimitRaw").isdecimal():
-        limit = row.number("TimelimitRaw") * 60
+        limit = row.number("TimelimitRaw", most=SECONDS_MOST / 60) * 60
     elif _DURATION.fullmatch(row.text_of("Timelimit")):
         limit = _duration(row, "Timelimit")
     return _submitted(row), TraceJob(
@@ -64,15 +66,17 @@ def _job(row: Row) -> tuple[float, TraceJob] | None:
 def _gpus(row: Row) -> int:
     for column in ("AllocTRES", "ReqTRES"):
         found = _GPUS.search(row.text_of(column))
-        if found:
+        if found and len(found[1]) <= _DIGITS_MOST and int(found[1]) <= GPUS_MOST:
             return int(found[1])
+        if found:
+            raise row.refuse(column, f"gres/gpu is more than {GPUS_MOST}")
     return 0
 
 
 def _submitted(row: Row) -> float:
     text = row.name_of("Submit")
     if text.isdecimal():
-        return float(text)
+        return row.number("Submit")
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
@@ -83,7 +87,7 @@ def _submitted(row: Row) -> float:
 def _duration(row: Row, column: str) -> float:
     text = row.name_of(column)
     found = _DURATION.fullmatch(text)
-    if found is None:
+    if found is None or any(len(part or "") > _DIGITS_MOST for part in found.groups()):
         raise row.refuse(column, f"{text!r} is no duration like 1-02:03:04")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

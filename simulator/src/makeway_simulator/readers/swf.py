@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from makeway_simulator.errors import TraceError
+from makeway_simulator.limits import GPUS_MOST
 from makeway_simulator.readers.table import Row, Skipping, lines_of
 from makeway_simulator.trace import Trace, TraceJob
 
@@ -50,8 +51,8 @@ def _row(path: str, number: int, text: str) -> Row:
 
 
 def _job(row: Row) -> TraceJob | None:
-    allocated = row.whole("allocated_processors", least=_UNKNOWN)
-    gpus = allocated if allocated > 0 else row.whole("requested_processors", least=_UNKNOWN)
+    allocated = row.whole("allocated_processors", least=_UNKNOWN, most=GPUS_MOST)
+    gpus = allocated if allocated > 0 else row.whole("requested_processors", least=_UNKNOWN, most=GPUS_MOST)
     run_time = row.number("run_time", least=_UNKNOWN)
     if gpus <= 0 or run_time <= 0:
         return None

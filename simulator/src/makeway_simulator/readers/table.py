@@ -2,15 +2,19 @@
 
 import csv
 import gzip
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Never, TextIO, TypeVar
+from typing import Any, Final, Never, TextIO, TypeVar
 
 from makeway_simulator.errors import TraceError
+from makeway_simulator.limits import SECONDS_MOST
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_NO_NUMBER: Final = re.compile(r"[:,\[]\s*(NaN|-?Infinity)\b")
 
 Value = TypeVar("Value")
 
@@ -55,6 +59,22 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
             raise TraceError(str(path), number + 1, 1, f"cannot be read: {error}") from error
 
 
+def json_of(path: str, number: int, text: str) -> Any:
+    """One line as JSON. Raises TraceError, for NaN and Infinity too: Python takes them, JSON has none."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise TraceError(path, number, error.colno, f"is no JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        found = _NO_NUMBER.search(text)
+        problem = f"{found[1]} is no number" if found else "is no JSON that can be read"
+        raise TraceError(path, number, found.start(1) + 1 if found else 1, problem) from error
+
+
+def _no_constant(name: str) -> Never:
+    raise ValueError(name)
+
+
 class Row:
     """One line of a table with named columns. Cells are read by name; problems know their column."""
 
@@ -87,8 +107,8 @@ class Row:
             return self._refuse(name, f"{value} is not within {least} to {most}")
         return value
 
-    def number(self, name: str, least: float = 0.0) -> float:
-        """The cell as a finite number of at least `least`."""
+    def number(self, name: str, least: float = 0.0, most: float = SECONDS_MOST) -> float:
+        """The cell as a finite number within bounds."""
         text = self.text_of(name)
         try:
             value = float(text)
@@ -96,6 +116,8 @@ class Row:
             return self._refuse(name, f"{text!r} is not a number")
         if not math.isfinite(value) or value < least:
             return self._refuse(name, f"{text} is not a number of at least {least:g}")
+        if value > most:
+            return self._refuse(name, f"{text} is not a number of at most {most:g}")
         return value
 
     def refuse(self, name: str, problem: str) -> TraceError:
