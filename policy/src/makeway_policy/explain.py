@@ -13,6 +13,7 @@ from itertools import islice
 from makeway_policy import begin, judge, placement, priority, protection, victims
 from makeway_policy.index import Index
 from makeway_policy.model import Drain, GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
+from makeway_policy.moments import moment
 from makeway_policy.queue import Bucket, Entry
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
@@ -246,7 +247,7 @@ def _would_help(
             sentences.append(f"a priority of at least {needed}")
     ends = [each.protection.until for each in around if each.rule and each.protection and each.protection.until]
     if ends:
-        sentences.append(f"time: the first protection of a run that it could take ends in {min(ends) - now:.0f} s")
+        sentences.append(f"time: the first protection of a run that it could take ends at {moment(min(ends))}")
     elif not priority.may_take_victims(replace(job, promoted=False), index.policy, now):
         sentences.append("time: once aged, the job may take victims, where its class ever may")
     sentences.append("the end of runs on suitable GPUs, or another node with such GPUs")

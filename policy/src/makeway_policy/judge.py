@@ -14,6 +14,7 @@ from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, Member, Reason, Refusal, Run
+from makeway_policy.moments import moment
 from makeway_policy.priority import class_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
@@ -60,7 +61,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if keeper is None:
         return _no_room(index, job, now)
     if room and place_free(index, job) is not None:
-        return reservation.refusal_for(index.state, keeper, now)
+        return reservation.refusal_for(keeper)
     return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
 
 
@@ -151,10 +152,10 @@ def place_free(index: Index, job: Job) -> Placed | None:
 def _no_room(index: Index, job: Job, now: float) -> Refusal:
     """Nothing suitable is free, and nobody may be asked to leave."""
     if job.no_victims_until > now:
-        left = job.no_victims_until - now
+        until = moment(job.no_victims_until)
         return Refusal(
             reason=Reason.BACKING_OFF,
-            sentence=f"no room is free, and after a failed start it takes no victims for {left:.0f} s",
+            sentence=f"no room is free, and after a failed start it takes no victims until {until}",
         )
     shape = job.shape
     what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"

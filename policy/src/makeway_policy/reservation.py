@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from makeway_policy import placement, quota
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
+from makeway_policy.moments import moment
 from makeway_policy.priority import base, class_of, outranks, preemption_value
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
 from makeway_policy.rules import Backfill, MayPreempt, Policy
@@ -134,15 +135,13 @@ def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: f
     return policy.backfill is Backfill.PREEMPTIBLE and _may_preempt_then(reserver, job, policy, held.start, now)
 
 
-def refusal_for(state: PoolState, held: Reservation, now: float) -> Refusal:
+def refusal_for(held: Reservation) -> Refusal:
     """Why a job does not use free GPUs that another waits for."""
     name = held.job_id
     if held.start is None:
         sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
     else:
-        sentence = (
-            f"what is free is kept for job {name}, which is expected to start in {max(0.0, held.start - now):.0f} s"
-        )
+        sentence = f"what is free is kept for job {name}, which is expected to start at {moment(held.start)}"
     return Refusal(reason=Reason.RESERVED_FOR_ANOTHER, sentence=sentence, detail={"job": name})
 
 

@@ -176,6 +176,7 @@ async def test_an_own_failure_is_tried_again_as_often_as_the_job_says(pool: Pool
     await pool.turn(node.exited(f"{job}.1", ended(7)))
     waiting = await row(pool, job)
     assert (waiting["state"], waiting["reason_code"], waiting["own_failures"]) == ("QUEUED", "not_yet", 1)
+    assert waiting["reason"].startswith("it backs off after its last end: its next try is at 20")
     assert waiting["message"] == "retry 1 of 2 after exit code 7"
     await pool.take_over()
     await later(pool, 65)

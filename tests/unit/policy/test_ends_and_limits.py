@@ -208,7 +208,7 @@ def test_a_moment_that_no_calendar_has_does_not_stop_a_decision(pool: Pool) -> N
     pool.add_node("node-a", 1)
     pool.submit("job-1", begin_at=1e15)
     pool.run_until(1)
-    assert pool.reason("job-1") == "it may begin at 1000000000000000 s after 1970"
+    assert pool.reason("job-1") == "it may begin at 31690708-07-05T01:46:40+00:00"
 
 
 def test_a_priority_that_nobody_may_ask_for_is_no_help(pool: Pool) -> None:
