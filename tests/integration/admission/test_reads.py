@@ -272,9 +272,20 @@ async def test_why_of_a_reserved_and_of_a_stopping_job_says_for_whom_and_until_w
     assert await reason(victim) == f"it was preempted by job {urgent}; {killed}"
     await lone_admission.database.execute("UPDATE preemptions SET trigger = 'manual', preemptor_job = NULL")
     assert await reason(victim) == f"it was preempted by hand; {killed}"
-    for cause, words in (("cancel", "it was cancelled"), ("time_limit", "its time limit is used up")):
+    for cause, words in (
+        ("cancel", "it was cancelled"),
+        ("time_limit", "its time limit is used up"),
+        ("drain", "its node is being emptied"),
+    ):
         await lone_admission.database.execute("UPDATE runs SET stop_cause = $2 WHERE run_id = $1", leaving, cause)
         assert await reason(victim) == f"{words}; {killed}"
+    await lone_admission.database.execute(
+        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason) "
+        "VALUES ($1, $2, 1, now(), 'withdraw', 'withdraw', 'its hold ends: hold_expired')",
+        lone_admission.settings.pool,
+        victim,
+    )
+    assert await reason(victim) == f"its hold ends: hold expired; {killed}"
 
 
 async def test_a_job_that_may_not_begin_yet_is_ahead_of_nobody(lone_admission: Admission) -> None:

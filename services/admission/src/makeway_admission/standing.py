@@ -84,6 +84,9 @@ def _stopping(run: Row) -> str:
     if cause is None:
         return ""
     said = _STOPS.get(cause) or _BY_TRIGGER.get(run["trigger"])
+    if cause == StopCause.DRAIN and run["withdrawn"]:
+        # A hold that is given up is stopped like the run of a drained node.
+        said = run["withdrawn"].replace("_", " ")
     if said is None:
         by = f" by job {run['preemptor_job']}" if run["preemptor_job"] else ""
         said = f"it was preempted{by}"

@@ -191,6 +191,8 @@ WHERE job_id = :job_id ORDER BY decision_id DESC LIMIT 1;
 -- name: standing_run^
 -- The newest run of a job with what it waits for, and why and until when it stops.
 SELECT r.node_id, r.gpus, r.after_runs, r.stop_cause, r.leaves_by, p.preemptor_job, p.trigger,
+       (SELECT CASE WHEN d.choice = 'withdraw' THEN d.reason END FROM decisions AS d
+        WHERE d.job_id = s.job_id ORDER BY d.decision_id DESC LIMIT 1) AS withdrawn,
        (SELECT max(o.leaves_by) FROM runs AS o WHERE o.run_id = ANY (r.after_runs)) AS after_leaves_by,
        (SELECT jsonb_object_agg(g.gpu_id, g.gpu_index) FROM gpus AS g WHERE g.node_id = r.node_id) AS indexes
 FROM job_states AS s
