@@ -1,5 +1,11 @@
 """What can go wrong with a replay: one small tree, data as fields, the sentence made from them."""
 
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_FIRST: Final = re.compile(r"[.\[]")
+
 
 class SimulatorError(Exception):
     """The base of everything that this package raises on purpose."""
@@ -44,3 +50,9 @@ class ScenarioError(SimulatorError):
         self.field = field
         self.problem = problem
         super().__init__(f"{field}: {problem}")
+
+    def within(self, places: Mapping[str, str]) -> "ScenarioError":
+        """The same with the field's whole path, where `places` has that of its first part."""
+        first, rest = _FIRST.split(self.field, maxsplit=1)[0], _FIRST.search(self.field)
+        tail = self.field[rest.start() :] if rest else ""
+        return ScenarioError(f"{places.get(first, first)}{tail}", self.problem)

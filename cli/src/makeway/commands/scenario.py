@@ -1,5 +1,6 @@
 """``sim scenario``: scenario files on the virtual clock."""
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,7 +73,10 @@ def _played(name: str, driver: VirtualDriver) -> list[Played]:
             int(part) if part.isdecimal() else part
             for part in error.field.replace("[", ".").replace("]", "").split(".")
         )
-        raise SpecInvalid((placed(error.problem, location, document),)) from error
+        problem = placed(error.problem, location, document)
+        if not problem.line:  # about something that is missing: the file's beginning
+            problem = replace(problem, line=1, column=1)
+        raise SpecInvalid((problem,)) from error
 
 
 def _print(played: Played, *, quiet: bool) -> None:

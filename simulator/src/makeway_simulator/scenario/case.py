@@ -3,9 +3,11 @@
 A case says everything in full: each node, each job by its own name, each time as a number.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+from math import inf
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -24,11 +26,14 @@ from makeway_simulator.scenario.document import (
     ScenarioFile,
     Sweep,
     TeamEntry,
+    Variant,
 )
+from makeway_simulator.scenario.forms import TAGS
 
 END_SECONDS: Final = 86_400.0
 """A case without `until` is watched for so long at most."""
 
+CARDS_MOST: Final = 20_000
 CYCLE_SECONDS: Final = 5.0
 TEAM: Final = "team"
 """The team of a job that names none."""
@@ -52,6 +57,11 @@ class CaseNode:
     memory_mib: int = 0
     start_seconds: float = 0.0
 
+    @property
+    def cards(self) -> int:
+        """Its cards and their slices."""
+        return self.gpus * (1 + sum((self.slices or {}).values()))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseJob:
@@ -63,6 +73,8 @@ class CaseJob:
     entry: JobEntry
     dur: float | None = None
     placed: Mapping[str, int] | None = None
+    where: str = ""
+    """The path of its entry."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +83,16 @@ class CaseAction:
 
     at: float
     entry: ActionEntry
+    where: str = ""
+    """The path of its entry."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One scenario to play. `policy` is what is different from the runner's, as a document."""
+    """One scenario to play. `policy` is what is different from the runner's, as a document.
+
+    `places` has the whole path of each field of a variant's own.
+    """
 
     name: str
     nodes: tuple[CaseNode, ...]
@@ -87,6 +104,7 @@ class Case:
     policy: Mapping[str, Any]
     until: float
     live: Live | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 _TYPE: Final = "gpu-x"
@@ -97,12 +115,26 @@ def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
     """All cases of a file: as it stands, then its variants. Raises ScenarioError."""
     title = file.id or "scenario"
     found = list(_swept(title, file))
-    for variant in file.variants:
-        given = {name: getattr(variant, name) for name in variant.model_fields_set & set(Scenario.model_fields)}
-        changed = file.model_copy(update={"live": None, **given})
-        changed = changed.model_copy(update={"jobs": tuple(_changed(changed.jobs or (), variant.change))})
-        found.extend(_swept(f"{title}, {variant.name}", changed))
+    names = [variant.name for variant in file.variants]
+    for number, variant in enumerate(file.variants):
+        where = f"variants[{number}]"
+        if variant.name in names[:number]:
+            raise ScenarioError(f"{where}.name", f"there is a variant {variant.name} before it")
+        own = variant.model_fields_set & {*Scenario.model_fields, "change"}
+        places = {name: f"{where}.{name}" for name in own}
+        try:
+            found.extend(
+                replace(case, places=places) for case in _swept(f"{title}, {variant.name}", _varied(file, variant))
+            )
+        except ScenarioError as error:
+            raise error.within(places) from error
     return tuple(found)
+
+
+def _varied(file: ScenarioFile, variant: Variant) -> Scenario:
+    given = {name: getattr(variant, name) for name in variant.model_fields_set & set(Scenario.model_fields)}
+    changed = file.model_copy(update={"live": None, **given})
+    return changed.model_copy(update={"jobs": tuple(_changed(changed.jobs or (), variant.change))})
 
 
 def _changed(jobs: tuple[JobEntry, ...], change: Mapping[str, Mapping[str, Any]]) -> Iterator[JobEntry]:
@@ -122,7 +154,10 @@ def _changed(jobs: tuple[JobEntry, ...], change: Mapping[str, Mapping[str, Any]]
             yield JobEntry.model_validate({**given, **values}) if values else job
         except ValidationError as error:
             detail = error.errors()[0]
-            raise ScenarioError(f"change.{job.id}.{'.'.join(map(str, detail['loc']))}", detail["msg"]) from error
+            target = next(name for name in change if name in ("all", job.id) or job.id in notation.names(name))
+            place = ".".join(str(part) for part in detail["loc"] if part not in TAGS)
+            problem = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            raise ScenarioError(f"change.{target}.{place}", problem) from error
 
 
 def _swept(name: str, scenario: Scenario) -> Iterator[Case]:
@@ -152,19 +187,27 @@ def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Ca
     if scenario.cluster is None or not scenario.cluster.nodes:
         raise ScenarioError("cluster", "there is no node")
     jobs = tuple(job for number, entry in enumerate(scenario.jobs or ()) for job in _jobs(entry, f"jobs[{number}]"))
-    doubled = {job.name for job in jobs if sum(other.name == job.name for other in jobs) > 1}
+    if len(jobs) > notation.MOST_NAMES:
+        raise ScenarioError("jobs", f"{len(jobs)} jobs; a scenario has at most {notation.MOST_NAMES}")
+    doubled = {name for name, number in Counter(job.name for job in jobs).items() if number > 1}
     if doubled:
         raise ScenarioError("jobs", f"given twice: {', '.join(sorted(doubled))}")
+    nodes = tuple(nodes_of(scenario.cluster))
+    if sum(node.cards for node in nodes) > CARDS_MOST:
+        raise ScenarioError("cluster.nodes", f"a scenario has at most {CARDS_MOST} cards and slices")
     policy = {} if scenario.policy is None else scenario.policy.document()
     if any(team.weight is not None for team in (scenario.teams or {}).values()):
         policy = {"order": "fair", **policy}
     return Case(
         name=name,
-        nodes=tuple(nodes_of(scenario.cluster)),
+        nodes=nodes,
         teams=scenario.teams or {},
         groups=scenario.groups or {},
         jobs=jobs,
-        actions=tuple(CaseAction(at=float(_fixed(each.at)), entry=each) for each in actions),
+        actions=tuple(
+            CaseAction(at=float(_fixed(each.at)), entry=each, where=f"actions[{number}]")
+            for number, each in enumerate(actions)
+        ),
         expect=scenario.expect or (),
         policy=policy,
         until=scenario.until or END_SECONDS,
@@ -215,6 +258,8 @@ def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
         dur = one["dur"]
         if isinstance(dur, bool) or not (dur is None or isinstance(dur, int | float)):
             raise ScenarioError(f"{where}.dur", "is a number of seconds")
+        if dur is not None and one["time_limit"] is not None and not 0 <= dur < inf:
+            raise ScenarioError(f"{where}.dur", f"{dur} is no number of seconds of 0 or more")
         yield CaseJob(
             name=name,
             at=float(one["at"]),
@@ -222,6 +267,7 @@ def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
             entry=entry,
             dur=dur,
             placed=one["placed"],
+            where=where,
         )
 
 
@@ -242,7 +288,7 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
     members, gpus = gang if gang is not None else (entry.members, one["gpus"])
     limit = one["time_limit"]
     if limit is None and one["dur"] is not None:
-        limit = one["dur"] + LIMIT_SPARE_SECONDS
+        limit = one["dur"] + (LIMIT_SPARE_SECONDS if one["dur"] >= 0 else 0)
     needs = {"nodes": entry.needs, "exclude_nodes": entry.exclude, "labels": entry.labels}
     constraints = {name: _listed(value) for name, value in needs.items() if value}
     preemption = {"grace": one["grace"], "mode": entry.mode, "exempt_after": entry.exempt_after}

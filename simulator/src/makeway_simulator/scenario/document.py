@@ -4,28 +4,41 @@ Fields of a job that a submit would refuse (a negative number of GPUs) are taken
 point that they are refused. Times are seconds since the scenario starts.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from makeway_schemas.job_spec import SpecModel
 from makeway_schemas.policy_file import PolicyFile
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from makeway_simulator.scenario.forms import (
-    Either,
     FieldsTag,
+    GpuCounts,
     JobNames,
+    Listed,
     ListTag,
+    MemberCount,
     Moment,
     Moments,
+    Name,
+    Named,
     Number,
     Period,
     PlainTag,
+    Slices,
+    Span,
     Switch,
     Time,
     Within,
     Word,
     Words,
+    either,
 )
+
+CARDS_MOST: Final = 1024
+"""Of a node."""
+
+CASES_MOST: Final = 1000
+"""Of a sweep."""
 
 
 class Card(SpecModel):
@@ -35,7 +48,7 @@ class Card(SpecModel):
     vram: float | None = Field(default=None, gt=0, description="Memory of a card in GiB.")
     vram_mib: int | None = Field(default=None, gt=0, description="Memory of a card in MiB.")
     sharing: Switch | None = Field(default=None, description="Whether jobs may share a card; they may.")
-    slices: dict[str, int] | None = Field(default=None, description="How each card is cut: MIG profile and number.")
+    slices: Slices | None = Field(default=None, description="How each card is cut: MIG profile and number.")
     cpus: float | None = Field(default=None, ge=0, description="CPUs of a node; without them they are not counted.")
     memory: float | None = Field(default=None, ge=0, description="Memory of a node in GiB.")
     start_delay: Time | None = Field(default=None, description="A start takes so long.")
@@ -45,17 +58,20 @@ class NodeEntry(Card):
     """One node."""
 
     name: Word = Field(description="The node's name.")
-    gpus: int | None = Field(default=None, ge=0, description="How many cards it has.")
+    gpus: int | None = Field(default=None, ge=0, le=CARDS_MOST, description="How many cards it has.")
     labels: dict[str, str] = Field(default_factory=dict, description="Its labels.")
+
+
+NodeForms = Annotated[
+    Annotated[str, PlainTag] | Annotated[NodeEntry, FieldsTag], either("a node's name or a mapping of fields")
+]
 
 
 class ClusterEntry(Card):
     """The nodes."""
 
-    nodes: tuple[Annotated[Annotated[str, PlainTag] | Annotated[NodeEntry, FieldsTag], Either], ...] = Field(
-        description="Names, or nodes in full."
-    )
-    gpus_each: int = Field(default=1, ge=0, description="Cards of a node that does not say it itself.")
+    nodes: Annotated[tuple[NodeForms, ...], Listed] = Field(description="Names, or nodes in full.")
+    gpus_each: int = Field(default=1, ge=0, le=CARDS_MOST, description="Cards of a node that does not say it itself.")
 
 
 class TeamEntry(SpecModel):
@@ -75,6 +91,12 @@ class GroupEntry(SpecModel):
     max_down: int | None = Field(default=None, ge=0, description="So many of its jobs may be down.")
     min_available: int | None = Field(default=None, ge=0, description="So many of its jobs stay up.")
     hard: bool = Field(default=True, description="false: it only ranks victims.")
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.max_down is None) == (self.min_available is None):
+            raise ValueError("a group has either max_down or min_available")
+        return self
 
 
 class Behaviour(SpecModel):
@@ -96,10 +118,14 @@ class Every(SpecModel):
     every: Period = Field(description="From one to the next.")
 
 
+Retried = Annotated[int, Field(ge=0, le=1000)]
+Placed = dict[str, Annotated[int, Field(ge=1, le=CARDS_MOST)]]
+
+
 class RetriesEntry(SpecModel):
     """What becomes of a job that failed."""
 
-    max: int = Field(default=0, ge=0, description="So many times it is tried again.")
+    max: Retried = Field(default=0, description="So many times it is tried again.")
     backoff: Time = Field(default=10.0, description="The first wait; it doubles.")
     exit_codes: tuple[int, ...] = Field(default=(), description="Only after these; none: after any.")
 
@@ -107,16 +133,17 @@ class RetriesEntry(SpecModel):
 class JobEntry(SpecModel):
     """One job, or one for each name of a range. A list of values gives one to each name."""
 
-    id: Word = Field(description="Its name, or a range of names such as job-1..job-4.")
+    id: Named = Field(description="Its name, or a range of names such as job-1..job-4.")
     at: Annotated[
-        Annotated[Time, PlainTag] | Annotated[tuple[Time, ...], ListTag] | Annotated[Every, FieldsTag], Either
+        Annotated[Time, PlainTag] | Annotated[tuple[Time, ...], ListTag] | Annotated[Every, FieldsTag],
+        either("a time, a list of times, or {from, every}"),
     ] = Field(default=0.0, description="When it is submitted.")
     team: Words | None = Field(default=None, description="Its team.")
     user: str = Field(default="", description="Its user.")
     class_: str | None = Field(default=None, alias="class", description="Its class.")
     pri: Any = Field(default=None, description="Its own priority.")
-    gpus: Any = Field(default=None, description="GPUs; of a gang, those of each member.")
-    members: Any = Field(default=None, description="A gang: 4 x 1 is four members with one GPU each.")
+    gpus: GpuCounts = Field(default=None, description="GPUs; of a gang, those of each member.")
+    members: MemberCount = Field(default=None, description="A gang: 4 x 1 is four members with one GPU each.")
     distinct_nodes: bool = Field(default=False, description="Whether each member needs a node of its own.")
     one_node: bool | None = Field(default=None, description="true: as every job without members.")
     vram: Any = Field(default=None, description="Whole cards with at least so many GiB.")
@@ -142,12 +169,17 @@ class JobEntry(SpecModel):
     begin_at: Any = Field(default=None, description="It does not start before.")
     exempt_after: Any = Field(default=None, description="After so long a run is no victim any more.")
     group: str | None = Field(default=None, description="Its disruption group.")
-    retries: Annotated[Annotated[int, PlainTag] | Annotated[RetriesEntry, FieldsTag], Either] = Field(
-        default=0, description="What becomes of it when it fails."
-    )
+    retries: Annotated[
+        Annotated[Retried, PlainTag] | Annotated[RetriesEntry, FieldsTag],
+        either("a number or {max, backoff, exit_codes}"),
+    ] = Field(default=0, description="What becomes of it when it fails.")
     behaviour: Behaviour = Field(default_factory=Behaviour, description="How its process behaves.")
     placed: (
-        Annotated[Annotated[dict[str, int], FieldsTag] | Annotated[tuple[dict[str, int], ...], ListTag], Either] | None
+        Annotated[
+            Annotated[Placed, FieldsTag] | Annotated[tuple[Placed, ...], ListTag],
+            either("a mapping of nodes to numbers, or a list of such"),
+        ]
+        | None
     ) = Field(default=None, description="It runs already when it comes: members (of a job without: GPUs) on each node.")
 
 
@@ -158,22 +190,30 @@ class Sweep(SpecModel):
     to: Time = Field(description="The last time.")
     step: Period = Field(description="From one to the next.")
 
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.to < self.start:
+            raise ValueError("a sweep goes from a time to a later one")
+        if (self.to - self.start) / self.step >= CASES_MOST:
+            raise ValueError(f"a sweep is of at most {CASES_MOST} times")
+        return self
+
 
 class Layout(SpecModel):
     """How all cards of a node are cut from now on."""
 
     node: Word = Field(description="The node.")
-    slices: dict[str, int] = Field(description="MIG profiles and how many of each a card has; none: whole cards.")
+    slices: Slices = Field(description="MIG profiles and how many of each a card has; none: whole cards.")
 
 
 class ActionEntry(SpecModel):
     """Something that happens at a time: the time, and what it is (one of the others)."""
 
-    at: Annotated[Annotated[Time, PlainTag] | Annotated[Sweep, FieldsTag], Either] = Field(
-        description="When; a sweep plays the scenario once for each time."
+    at: Annotated[Annotated[Time, PlainTag] | Annotated[Sweep, FieldsTag], either("a time or {from, to, step}")] = (
+        Field(description="When; a sweep plays the scenario once for each time.")
     )
     cancel: JobNames | None = Field(default=None, description="Somebody cancels jobs.")
-    set_priority: dict[str, int | None] | None = Field(default=None, description="An admin's priorities; null: none.")
+    set_priority: dict[Name, int | None] | None = Field(default=None, description="An admin's priorities; null: none.")
     refused: bool = Field(default=False, description="The action has to be refused.")
     kill: Literal["scheduler"] | None = Field(default=None, description="The scheduler is gone, from now on.")
     signal: Literal["hard"] | None = Field(default=None, description="How it is killed.")
@@ -196,7 +236,10 @@ class ActionEntry(SpecModel):
 
 
 Count = Annotated[int, Field(ge=0)]
-Counts = Annotated[Annotated[Count, PlainTag] | Annotated[dict[str, Count], FieldsTag], Either]
+Counts = Annotated[
+    Annotated[Count, PlainTag] | Annotated[dict[Name, Count], FieldsTag],
+    either("a number or a mapping of names to numbers"),
+]
 
 
 class Expectation(SpecModel):
@@ -206,37 +249,45 @@ class Expectation(SpecModel):
     within: Within | None = Field(
         default=None, description="So much later is in time too; of times: so far off. cycle is 5 s."
     )
-    during: tuple[Time, Time] | None = Field(default=None, description="All the time from the first to the second.")
+    during: Span | None = Field(default=None, description="All the time from the first to the second.")
     of: JobNames | None = Field(default=None, description="running, count, evictions, max_running: of these jobs only.")
     only: Literal["virtual", "live"] | None = Field(default=None, description="Asked only there.")
-    state: dict[str, Words] | None = Field(default=None, description="Jobs and their states.")
-    running: tuple[str, ...] | None = Field(default=None, description="These jobs run, and no other.")
+    state: dict[Name, Words] | None = Field(default=None, description="Jobs and their states.")
+    running: Annotated[tuple[Name, ...], Listed] | None = Field(
+        default=None, description="These jobs run, and no other."
+    )
     not_running: JobNames | None = Field(default=None, description="These jobs do not run.")
     count: dict[str, Count] | None = Field(default=None, description="States and how many jobs are in them.")
     granted_mib: Counts | None = Field(default=None, description="MiB leased, in all or per node.")
     usage: dict[str, Number] | None = Field(default=None, description="Teams and the GPUs that they use.")
     capacity: dict[str, Count] | None = Field(default=None, description="GPUs that count, by MIG profile, and whole.")
-    reason: dict[str, Words] | None = Field(
+    reason: dict[Name, Words] | None = Field(
         default=None, description="Jobs and words that the reason of their wait contains; a|b is either."
     )
-    priority: dict[str, int] | None = Field(default=None, description="Jobs and the priority that is shown.")
-    node: dict[str, JobNames] | None = Field(default=None, description="Jobs and the nodes that they run on.")
+    priority: dict[Name, int] | None = Field(default=None, description="Jobs and the priority that is shown.")
+    node: dict[Name, JobNames] | None = Field(default=None, description="Jobs and the nodes that they run on.")
     evictions: Counts | None = Field(default=None, description="How many, in all or of each job.")
     evicted: JobNames | None = Field(default=None, description="These jobs were evicted, and no other.")
-    starts: dict[str, Count] | None = Field(default=None, description="How many times jobs started.")
-    started_at: dict[str, Moments] | None = Field(default=None, description="The first start, or all starts.")
-    noticed_at: dict[str, Moments] | None = Field(default=None, description="The first stop notice, or all of them.")
-    killed_at: dict[str, Moments] | None = Field(default=None, description="When it was killed, its grace being over.")
-    left_at: dict[str, Moments] | None = Field(default=None, description="The first end of a run, or all of them.")
-    ended_at: dict[str, Moments] | None = Field(default=None, description="When the job came to its end.")
-    used: dict[str, Time] | None = Field(default=None, description="Seconds that its runs have lasted, in all.")
+    starts: dict[Name, Count] | None = Field(default=None, description="How many times jobs started.")
+    started_at: dict[Name, Moments] | None = Field(default=None, description="The first start, or all starts.")
+    noticed_at: dict[Name, Moments] | None = Field(default=None, description="The first stop notice, or all of them.")
+    killed_at: dict[Name, Moments] | None = Field(default=None, description="When it was killed, its grace being over.")
+    left_at: dict[Name, Moments] | None = Field(default=None, description="The first end of a run, or all of them.")
+    ended_at: dict[Name, Moments] | None = Field(default=None, description="When the job came to its end.")
+    used: dict[Name, Time] | None = Field(default=None, description="Seconds that its runs have lasted, in all.")
     order: JobNames | None = Field(default=None, description="They start in this order; who never starts is last.")
     first_start: Word | None = Field(default=None, description="No other job starts before it, from `after` on.")
     after: Time = Field(default=0.0, description="From when on first_start counts; later than this.")
-    not_before: dict[str, JobNames] | None = Field(default=None, description="Jobs, and those that start before them.")
-    after_end_of: dict[str, JobNames] | None = Field(default=None, description="Jobs, and those that end before.")
-    took_over: dict[str, JobNames] | None = Field(default=None, description="A job runs on the GPUs that others left.")
+    not_before: dict[Name, JobNames] | None = Field(default=None, description="Jobs, and those that start before them.")
+    after_end_of: dict[Name, JobNames] | None = Field(default=None, description="Jobs, and those that end before.")
+    took_over: dict[Name, JobNames] | None = Field(default=None, description="A job runs on the GPUs that others left.")
     max_running: Count | None = Field(default=None, description="Never do more jobs run at once.")
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if self.at is not None and self.during is not None:
+            raise ValueError("it says when with `at` or with `during`, not with both")
+        return self
 
 
 class Live(SpecModel):
@@ -252,10 +303,12 @@ class Scenario(SpecModel):
     cluster: ClusterEntry | None = Field(default=None, description="The nodes.")
     teams: dict[str, TeamEntry] | None = Field(default=None, description="The teams' rights.")
     groups: dict[str, GroupEntry] | None = Field(default=None, alias="budgets", description="Disruption groups.")
-    jobs: tuple[JobEntry, ...] | None = Field(default=None, description="The jobs, in the order of their admission.")
-    actions: tuple[ActionEntry, ...] | None = Field(default=None, description="What happens else.")
+    jobs: Annotated[tuple[JobEntry, ...], Listed] | None = Field(
+        default=None, description="The jobs, in the order of their admission."
+    )
+    actions: Annotated[tuple[ActionEntry, ...], Listed] | None = Field(default=None, description="What happens else.")
     until: Period | None = Field(default=None, description="So long it is watched.")
-    expect: tuple[Expectation, ...] | None = Field(default=None, description="What has to be so.")
+    expect: Annotated[tuple[Expectation, ...], Listed] | None = Field(default=None, description="What has to be so.")
     live: Live | None = Field(default=None, description="That it can be played on a live cluster.")
 
 
@@ -263,7 +316,7 @@ class Variant(Scenario):
     """The scenario once more, with what is different. A field that is given takes the place of the whole field."""
 
     name: Word = Field(description="What it is called.")
-    change: dict[str, dict[str, Any]] = Field(
+    change: dict[Name, dict[str, Any]] = Field(
         default_factory=dict, description="Jobs (or all) and fields of theirs that are different."
     )
 
@@ -273,4 +326,6 @@ class ScenarioFile(Scenario):
 
     id: str = Field(default="", description="What it is called.")
     title: str = Field(default="", description="What it is about, in a sentence.")
-    variants: tuple[Variant, ...] = Field(default=(), description="The same once more, with something different.")
+    variants: Annotated[tuple[Variant, ...], Listed] = Field(
+        default=(), description="The same once more, with something different."
+    )

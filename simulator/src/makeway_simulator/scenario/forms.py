@@ -2,14 +2,29 @@
 that a mistake is told in the words of that one.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from makeway_schemas.durations import Seconds, parse_duration
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, PlainValidator, StringConstraints, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    Tag,
+)
+
+from makeway_simulator.scenario import notation
 
 TAGS: Final = frozenset({"(plain)", "(list)", "(fields)"})
 """What stands for the kind of a value in the place of a problem."""
+
+PROFILE: Final = re.compile(r"\d+(?:c\.\d+)?g\.(\d+)gb(?:\+\w+)?")
+SLICES_MOST: Final = 64
 
 PlainTag = Tag("(plain)")
 ListTag = Tag("(list)")
@@ -22,8 +37,9 @@ def _kind(value: Any) -> str:
     return "(list)" if isinstance(value, list | tuple) else "(plain)"
 
 
-Either = Discriminator(_kind)
-"""Marks a union of which the value's kind chooses one."""
+def either(wanted: str) -> Discriminator:
+    """Marks a union of which the value's kind chooses one; `wanted` says which kinds there are."""
+    return Discriminator(_kind, custom_error_type="kind", custom_error_message=f"must be {wanted}")
 
 
 def _switch(value: Any) -> bool:
@@ -47,7 +63,60 @@ def _moment(value: Any) -> float | str:
 
 
 def _within(value: Any) -> float | str:
-    return "cycle" if value == "cycle" else parse_duration(value)
+    if value == "cycle":
+        return "cycle"
+    try:
+        found = parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or cycle") from error
+    if found < 0:
+        raise ValueError("must be 0 or more, or cycle")
+    return found
+
+
+def _listed(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list")
+    return value
+
+
+def _pair(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("must be two times, such as [10, 50]")
+    return value
+
+
+def _in_order(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise ValueError("must be two times of which the first is not the later one")
+    return value
+
+
+def _named(value: str) -> str:
+    notation.names(value)
+    return value
+
+
+def _profile(value: str) -> str:
+    if PROFILE.fullmatch(value) is None:
+        raise ValueError(f"{value!r} is no MIG profile such as 1g.5gb")
+    return value
+
+
+def _count(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        raise ValueError("must be a number")
+    return value
+
+
+def _counts(value: Any) -> Any:
+    for each in value if isinstance(value, list | tuple) else (value,):
+        _count(each)
+    return value
+
+
+def _members(value: Any) -> Any:
+    return value if notation.gang(value) is not None else _count(value)
 
 
 def _number(value: Any) -> float:
@@ -61,9 +130,21 @@ Period = Annotated[Seconds, Field(gt=0)]
 Number = Annotated[float, BeforeValidator(_number)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Word = Annotated[str, StringConstraints(min_length=1)]
-Words = Annotated[Annotated[str, PlainTag] | Annotated[tuple[str, ...], ListTag], Either]
-JobNames = Words
+Words = Annotated[Annotated[str, PlainTag] | Annotated[tuple[str, ...], ListTag], either("a text or a list of texts")]
+Name = Annotated[str, AfterValidator(_named)]
+Named = Annotated[Word, AfterValidator(_named)]
+JobNames = Annotated[
+    Annotated[Name, PlainTag] | Annotated[tuple[Name, ...], ListTag], either("a name or a list of names")
+]
 """Names of jobs: one, several with commas or as a list, a range such as job-1..job-4."""
 Within = Annotated[float | str, PlainValidator(_within)]
 Moment = Annotated[float | str, PlainValidator(_moment)]
-Moments = Annotated[Annotated[Moment, PlainTag] | Annotated[tuple[Time, ...], ListTag], Either]
+Moments = Annotated[
+    Annotated[Moment, PlainTag] | Annotated[tuple[Time, ...], ListTag], either("a time, never, or a list of times")
+]
+Listed = BeforeValidator(_listed)
+Span = Annotated[tuple[Time, Time], BeforeValidator(_pair), AfterValidator(_in_order)]
+Slices = dict[Annotated[str, AfterValidator(_profile)], Annotated[int, Field(ge=0, le=SLICES_MOST)]]
+GpuCounts = Annotated[Any, BeforeValidator(_counts)]
+"""Any number: what a submit refuses is the scenario's point."""
+MemberCount = Annotated[Any, BeforeValidator(_members)]

@@ -1,16 +1,13 @@
 """The nodes, cards and MIG instances of a case as the policy knows them."""
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from makeway_policy.model import Gpu, GpuHealth, Node
 from makeway_policy.state import PoolState
 
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario.case import CaseNode
-
-_PROFILE_GIB: Final = re.compile(r"\d+(?:c\.\d+)?g\.(\d+)gb(?:\+\w+)?")
+from makeway_simulator.scenario.forms import PROFILE
 
 
 def node_value(node: CaseNode) -> Node:
@@ -74,7 +71,7 @@ def _lost(gpu: Gpu) -> Gpu:
 
 
 def _vram_mib(profile: str) -> int:
-    match = _PROFILE_GIB.fullmatch(profile)
+    match = PROFILE.fullmatch(profile)
     if match is None:
         raise ScenarioError("slices", f"{profile!r} is no MIG profile such as 1g.5gb")
     return int(match[1]) * 1024

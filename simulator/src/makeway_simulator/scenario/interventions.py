@@ -13,6 +13,7 @@ from makeway_simulator.scenario import hardware, notation
 from makeway_simulator.scenario.case import Case, CaseAction, CaseNode, node_of
 from makeway_simulator.scenario.document import ActionEntry, TeamEntry
 from makeway_simulator.scenario.policies import merged, policy_of
+from makeway_simulator.scenario.sense import verb_of
 
 
 @dataclass(kw_only=True)
@@ -28,10 +29,11 @@ class Stage:
     def act(self, action: CaseAction, engine: Engine) -> None:
         """Carry out one action."""
         entry = action.entry
-        verbs = entry.model_fields_set - {"at", "signal", "refused", "force"}
-        if len(verbs) != 1:
-            raise ScenarioError("actions", f"at {action.at:g}: one thing at a time, not {', '.join(sorted(verbs))}")
-        refused = _VERBS[verbs.pop()](self, engine, entry)
+        verb = verb_of(entry, action.where)
+        try:
+            refused = _VERBS[verb](self, engine, entry)
+        except ScenarioError as error:
+            raise ScenarioError(f"{action.where}.{verb}", str(error)) from error
         if entry.refused and not refused:
             self.problems.append(f"at {action.at:g}: the action was not refused")
         elif refused and not entry.refused:

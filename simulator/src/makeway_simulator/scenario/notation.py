@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 _RANGE: Final = re.compile(r"(?P<stem>.*?)(?P<first>\d+)\s*\.\.\s*(?P=stem)(?P<last>\d+)")
 _GANG: Final = re.compile(r"(-?\d+)\s*x\s*(-?\d+)")
 MOST_NAMES: Final = 10_000
+MOST_DIGITS: Final = 19
 
 T = TypeVar("T")
 
@@ -18,14 +19,20 @@ def names(given: str | tuple[str, ...]) -> tuple[str, ...]:
     Raises ValueError for a range that runs backwards or is too long.
     """
     parts = [part.strip() for each in ((given,) if isinstance(given, str) else given) for part in each.split(",")]
-    return tuple(name for part in parts for name in _range(part))
+    found: list[str] = []
+    for part in parts:
+        found.extend(_range(part))
+        if len(found) > MOST_NAMES:
+            raise ValueError(f"more than {MOST_NAMES} names")
+    return tuple(found)
 
 
 def _range(text: str) -> tuple[str, ...]:
     match = _RANGE.fullmatch(text)
     if match is None:
         return (text,)
-    first, last = int(match["first"]), int(match["last"])
+    digits = max(len(match["first"]), len(match["last"]))
+    first, last = (int(match["first"]), int(match["last"])) if digits < MOST_DIGITS else (0, MOST_NAMES)
     if not 0 <= last - first < MOST_NAMES:
         raise ValueError(f"{text!r} is no range of at most {MOST_NAMES} names that counts up")
     width = len(match["first"]) if match["first"].startswith("0") else 0

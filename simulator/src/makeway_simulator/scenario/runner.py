@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import expectations
 from makeway_simulator.scenario.case import Case, cases_of
 from makeway_simulator.scenario.document import ScenarioFile
@@ -33,6 +34,9 @@ def play_all(file: ScenarioFile, driver: Driver) -> Iterator[Played]:
 
 def play(case: Case, driver: Driver) -> Played:
     """Play one case and look whether its history is as it should be. Raises ScenarioError."""
-    expectations.refuse_unknown(case)
-    history = driver.play(case)
+    try:
+        expectations.refuse_unknown(case)
+        history = driver.play(case)
+    except ScenarioError as error:
+        raise error.within(case.places) from error
     return Played(case=case, history=history, verdicts=expectations.judge(history, case, driver.kind))

@@ -23,6 +23,7 @@ from makeway_simulator.scenario.interventions import Stage, team_value
 from makeway_simulator.scenario.invariants import Watcher
 from makeway_simulator.scenario.looker import Looker
 from makeway_simulator.scenario.policies import merged, policy_of
+from makeway_simulator.scenario.sense import refuse_senseless
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Detail, TraceJob
 
@@ -41,6 +42,7 @@ class VirtualDriver:
         """Play a case. Raises ScenarioError."""
         document = merged(self._document, case.policy)
         policy = policy_of(document)
+        refuse_senseless(case, policy.classes)
         nodes = {node.name: node for node in case.nodes}
         stage = Stage(case=case, document=document, policy=policy, problems=[], nodes=nodes)
         jobs, refused = _jobs(case, policy)
@@ -135,7 +137,7 @@ def _placed(case: Case, job: CaseJob, asked: Job, taken: set[str], policy: Polic
     gang = asked.shape.members > 1
     for name, number in (job.placed or {}).items():
         if name not in nodes:
-            raise ScenarioError(f"{job.name}.placed", f"there is no node {name}")
+            raise ScenarioError(f"{job.where}.placed", f"there is no node {name}")
         node = nodes[name]
         slots = policy.max_shares if node.shared else 1
         free = [gpu_id for index in range(node.gpus) if (gpu_id := f"{name}/{index}") not in taken]
@@ -143,7 +145,7 @@ def _placed(case: Case, job: CaseJob, asked: Job, taken: set[str], policy: Polic
         for member in range(number if gang else 1):
             chosen = free[member * size : (member + 1) * size]
             if len(chosen) < size:
-                raise ScenarioError(f"{job.name}.placed", f"{name} has no room for it")
+                raise ScenarioError(f"{job.where}.placed", f"{name} has no room for it")
             taken.update(chosen)
             leases = tuple(Lease(gpu_id=gpu_id, vram_mib=node.vram_mib, slots=slots) for gpu_id in chosen)
             yield Member(node_id=name, leases=leases)

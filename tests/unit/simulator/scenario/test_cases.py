@@ -11,6 +11,7 @@ from makeway_simulator.scenario.document import ScenarioFile
 from makeway_simulator.scenario.history import History
 from makeway_simulator.scenario.runner import play_all
 from makeway_simulator.scenario.virtual import VirtualDriver
+from pydantic import ValidationError
 
 
 def cases(**given: Any) -> tuple[Case, ...]:
@@ -37,7 +38,7 @@ def test_names_and_ranges(text: str | tuple[str, ...], names: tuple[str, ...]) -
 
 
 def test_a_range_that_counts_down_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="counts up"):
+    with pytest.raises(ValidationError, match="counts up"):
         cases(jobs=[{"id": "job-3..job-1"}])
 
 
