@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from makeway_policy.checks import problems
@@ -33,6 +34,10 @@ def load_policy(name: str) -> GivenPolicy:
     """The policy of a preset or, for any other name, of a file; ``-`` is stdin. Raises SpecInvalid."""
     if name in PRESETS:
         return GivenPolicy(source=f"preset {name}", document={"preset": name}, policy=PRESETS[name])
+    path = Path(name)
+    if name != "-" and path.name == name and not path.suffix and not path.exists():
+        message = f"is neither a file nor a preset; presets are {', '.join(PRESETS)}"
+        raise SpecInvalid((SpecProblem(field="", message=message, source=name),))
     return _checked(reader.load(name, _WHAT))
 
 

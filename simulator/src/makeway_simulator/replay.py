@@ -131,6 +131,11 @@ def record_of(
     return Engine(trace.jobs, setting).run(progress)
 
 
+def rivals() -> tuple[str, ...]:
+    """The policies that exist only to be compared with."""
+    return tuple(rivals_study.RIVALS)
+
+
 def is_rival(name: str) -> bool:
     """Whether the name is of a policy that exists only to be compared with."""
     return name in rivals_study.RIVALS

@@ -80,6 +80,15 @@ def test_an_option_that_is_no_number_is_refused_by_its_name(trace: Path, option:
     assert option in result.stderr
 
 
+def test_a_policy_that_is_neither_preset_nor_file_is_told_what_there_is() -> None:
+    compared = called("sim", "compare", "default", "nope")
+    assert compared.exit_code == ExitCode.REFUSED
+    assert "nope: is neither a file nor a preset; presets are default, plain, fifo, round-robin" in compared.stderr
+    assert "srtf" in compared.stderr
+    checked = called("policy", "check", "fifoo")
+    assert (checked.exit_code, "presets are default" in checked.stderr) == (ExitCode.REFUSED, True)
+
+
 def test_weights_and_fixed_values_of_a_search_are_numbers() -> None:
     weight = called("sim", "tune", "--alpha", "nan")
     assert (weight.exit_code, "--alpha" in weight.stderr) == (ExitCode.USAGE, True)

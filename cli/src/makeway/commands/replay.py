@@ -18,7 +18,7 @@ from makeway_simulator.rivals.loop import Cost
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from makeway.errors import ReplayRefused
+from makeway.errors import ReplayRefused, SpecInvalid
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
 
@@ -97,10 +97,19 @@ def replay(
 
 
 def rules_named(name: str) -> Policy | None:
-    """The policy of a preset or a file; `makeway` is the default one. None for a rival. Raises SpecInvalid."""
+    """The policy of a preset or a file; `makeway` is the default one. None for a rival.
+
+    Raises SpecInvalid, and ReplayRefused where there is nothing of that name.
+    """
     if replays.is_rival(name):
         return None
-    return load_policy("default" if name == "makeway" else name).policy
+    try:
+        return load_policy("default" if name == "makeway" else name).policy
+    except SpecInvalid as error:
+        if Path(name).exists() or name == "-":
+            raise
+        rivals = ", ".join(replays.rivals())
+        raise ReplayRefused(f"{error}; policies to compare with are {rivals}") from error
 
 
 def _packed(settings: PackingSettings) -> Replay:
