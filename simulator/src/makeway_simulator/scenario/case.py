@@ -34,6 +34,7 @@ END_SECONDS: Final = 86_400.0
 """A case without `until` is watched for so long at most."""
 
 CARDS_MOST: Final = 20_000
+JOBS_MOST: Final = 2000
 CYCLE_SECONDS: Final = 5.0
 TEAM: Final = "team"
 """The team of a job that names none."""
@@ -187,8 +188,8 @@ def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Ca
     if scenario.cluster is None or not scenario.cluster.nodes:
         raise ScenarioError("cluster", "there is no node")
     jobs = tuple(job for number, entry in enumerate(scenario.jobs or ()) for job in _jobs(entry, f"jobs[{number}]"))
-    if len(jobs) > notation.MOST_NAMES:
-        raise ScenarioError("jobs", f"{len(jobs)} jobs; a scenario has at most {notation.MOST_NAMES}")
+    if len(jobs) > JOBS_MOST:
+        raise ScenarioError("jobs", f"{len(jobs)} jobs; a scenario has at most {JOBS_MOST}")
     doubled = {name for name, number in Counter(job.name for job in jobs).items() if number > 1}
     if doubled:
         raise ScenarioError("jobs", f"given twice: {', '.join(sorted(doubled))}")

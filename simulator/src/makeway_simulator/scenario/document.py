@@ -37,6 +37,8 @@ from makeway_simulator.scenario.forms import (
 CARDS_MOST: Final = 1024
 """Of a node."""
 
+GIB_MOST: Final = 1_000_000
+
 CASES_MOST: Final = 1000
 """Of a sweep."""
 
@@ -45,12 +47,12 @@ class Card(SpecModel):
     """What cards are like; of a node, or of all nodes that do not say it themselves."""
 
     type: str | None = Field(default=None, description="The cards' type.")
-    vram: float | None = Field(default=None, gt=0, description="Memory of a card in GiB.")
-    vram_mib: int | None = Field(default=None, gt=0, description="Memory of a card in MiB.")
+    vram: float | None = Field(default=None, gt=0, le=GIB_MOST, description="Memory of a card in GiB.")
+    vram_mib: int | None = Field(default=None, gt=0, le=GIB_MOST * 1024, description="Memory of a card in MiB.")
     sharing: Switch | None = Field(default=None, description="Whether jobs may share a card; they may.")
     slices: Slices | None = Field(default=None, description="How each card is cut: MIG profile and number.")
     cpus: float | None = Field(default=None, ge=0, description="CPUs of a node; without them they are not counted.")
-    memory: float | None = Field(default=None, ge=0, description="Memory of a node in GiB.")
+    memory: float | None = Field(default=None, ge=0, le=GIB_MOST, description="Memory of a node in GiB.")
     start_delay: Time | None = Field(default=None, description="A start takes so long.")
 
 
@@ -284,9 +286,12 @@ class Expectation(SpecModel):
     max_running: Count | None = Field(default=None, description="Never do more jobs run at once.")
 
     @model_validator(mode="after")
-    def _one_time(self) -> Self:
+    def _said(self) -> Self:
         if self.at is not None and self.during is not None:
             raise ValueError("it says when with `at` or with `during`, not with both")
+        empty = sorted(name for name in self.model_fields_set if getattr(self, name) is None)
+        if empty:
+            raise ValueError(f"{empty[0]} is empty")
         return self
 
 

@@ -52,8 +52,10 @@ def refuse_unknown(case: Case) -> None:
         _refuse(f"{where}", "state", words - WORDS.keys())
         _refuse(f"{where}.usage", "team", set(each.usage or {}) - case.teams.keys() - _teams_of(case))
     for number, action in enumerate(case.actions):
-        named = [*notation.names(action.entry.cancel or ()), *notation.by_name(action.entry.set_priority or {})]
-        _refuse(f"actions[{number}]", "job", set(named) - jobs)
+        entry = action.entry
+        for verb, given in (("cancel", entry.cancel), ("preempt", entry.preempt)):
+            _refuse(f"actions[{number}].{verb}", "job", set(notation.names(given or ())) - jobs)
+        _refuse(f"actions[{number}].set_priority", "job", set(notation.by_name(entry.set_priority or {})) - jobs)
 
 
 def _teams_of(case: Case) -> set[str]:
