@@ -2,8 +2,10 @@
 
 from typing import Final
 
+CLUSTER_GPUS_MOST: Final = 100_000
+
 GPUS_MOST: Final = 1_000_000
-"""GPUs of a cluster, and of one job."""
+"""Of one job."""
 
 SECONDS_MOST: Final = 1e11
 """Of a duration, and of a time since 1970: some 3000 years."""

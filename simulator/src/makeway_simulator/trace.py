@@ -8,7 +8,7 @@ from makeway_policy.model import Job, Member
 from makeway_policy.retries import Retries
 
 from makeway_simulator.errors import BadValue
-from makeway_simulator.limits import GPUS_MOST
+from makeway_simulator.limits import CLUSTER_GPUS_MOST
 from makeway_simulator.physics import Process
 
 _CLUSTER: Final = re.compile(r"\d{1,9}[xX]\d{1,9}", re.ASCII)
@@ -73,10 +73,10 @@ class Cluster:
     def parse(text: str) -> "Cluster":
         """Read `8x8`, nodes times GPUs a node. Raises BadValue."""
         nodes, _, gpus = text.lower().partition("x")
-        wanted = f"nodes x GPUs a node, such as 8x8, and at most {GPUS_MOST} GPUs"
+        wanted = f"nodes x GPUs a node, such as 8x8, and at most {CLUSTER_GPUS_MOST} GPUs"
         if not _CLUSTER.fullmatch(text):
             raise BadValue("the cluster", text, wanted)
         found = Cluster(nodes=int(nodes), gpus_per_node=int(gpus))
-        if not 0 < found.gpus <= GPUS_MOST:
+        if not 0 < found.gpus <= CLUSTER_GPUS_MOST:
             raise BadValue("the cluster", text, wanted)
         return found

@@ -64,7 +64,7 @@ def test_an_unknown_policy_or_cluster_is_refused(trace: Path) -> None:
 def test_a_cluster_beyond_all_bounds_is_refused(trace: Path, nodes: str) -> None:
     result = called("replay", trace, "--format", "muri", "--nodes", nodes)
     assert result.exit_code == ExitCode.REFUSED
-    assert "at most 1000000 GPUs" in result.stderr
+    assert "at most 100000 GPUs" in result.stderr
 
 
 @pytest.mark.parametrize(
