@@ -18,7 +18,6 @@ from makeway_simulator.scenario.document import (
     ActionEntry,
     ClusterEntry,
     Every,
-    Expectation,
     JobEntry,
     Live,
     NodeEntry,
@@ -29,6 +28,7 @@ from makeway_simulator.scenario.document import (
     Variant,
 )
 from makeway_simulator.scenario.forms import TAGS
+from makeway_simulator.scenario.wanted import Expectation
 
 END_SECONDS: Final = 86_400.0
 """A case without `until` is watched for so long at most."""

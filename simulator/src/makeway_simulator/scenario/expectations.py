@@ -11,9 +11,9 @@ from typing import Any, Final
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.case import TEAM, Case
-from makeway_simulator.scenario.document import Expectation
 from makeway_simulator.scenario.history import WORDS, History
 from makeway_simulator.scenario.moments import OF_A_MOMENT, MomentCheck
+from makeway_simulator.scenario.wanted import Expectation
 from makeway_simulator.scenario.wholes import OF_THE_WHOLE, Past
 from makeway_simulator.scenario.words import plain, seconds_of, words_of
 

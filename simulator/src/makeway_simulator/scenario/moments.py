@@ -6,8 +6,8 @@ from typing import Any, Final
 from makeway_schemas.states import JobState
 
 from makeway_simulator.scenario import notation
-from makeway_simulator.scenario.document import Expectation
 from makeway_simulator.scenario.history import WORDS, JobSeen, Snapshot
+from makeway_simulator.scenario.wanted import Expectation
 from makeway_simulator.scenario.words import jobs_of, plain, told_of, words_of
 
 _ABSENT: Final = JobSeen(state="not submitted", priority=0)

@@ -10,8 +10,8 @@ from makeway_schemas.states import JobState
 
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.case import CYCLE_SECONDS
-from makeway_simulator.scenario.document import Expectation
 from makeway_simulator.scenario.history import History, RunSeen
+from makeway_simulator.scenario.wanted import Expectation
 from makeway_simulator.scenario.words import ROUNDING, jobs_of, plain, seconds_of, when
 
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.case import CYCLE_SECONDS
-from makeway_simulator.scenario.document import Expectation
 from makeway_simulator.scenario.history import JobSeen, Snapshot
+from makeway_simulator.scenario.wanted import Expectation
 
 ROUNDING: Final = 1e-6
 
