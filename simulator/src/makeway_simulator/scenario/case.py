@@ -16,11 +16,9 @@ from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.document import (
     ActionEntry,
-    ClusterEntry,
     Every,
     JobEntry,
     Live,
-    NodeEntry,
     Scenario,
     ScenarioFile,
     Sweep,
@@ -28,6 +26,7 @@ from makeway_simulator.scenario.document import (
     Variant,
 )
 from makeway_simulator.scenario.forms import TAGS
+from makeway_simulator.scenario.nodes import CaseNode, nodes_of
 from makeway_simulator.scenario.wanted import Expectation
 
 END_SECONDS: Final = 86_400.0
@@ -41,27 +40,6 @@ TEAM: Final = "team"
 
 LIMIT_SPARE_SECONDS: Final = 2.0
 _LISTED: Final = ("at", "team", "pri", "gpus", "dur", "time_limit", "grace", "placed")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseNode:
-    """A node: `vram_mib` is that of a card, `slices` how each of its `gpus` cards is cut (None: it is whole)."""
-
-    name: str
-    gpus: int
-    type_name: str
-    vram_mib: int
-    shared: bool = True
-    slices: Mapping[str, int] | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    cpus: float = 0.0
-    memory_mib: int = 0
-    start_seconds: float = 0.0
-
-    @property
-    def cards(self) -> int:
-        """Its cards and their slices."""
-        return self.gpus * (1 + sum((self.slices or {}).values()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,10 +84,6 @@ class Case:
     until: float
     live: Live | None = None
     places: Mapping[str, str] = field(default_factory=dict)
-
-
-_TYPE: Final = "gpu-x"
-_VRAM_MIB: Final = 81_920
 
 
 def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
@@ -218,35 +192,6 @@ def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Ca
 
 def _fixed(at: float | Sweep) -> float:
     return at.start if isinstance(at, Sweep) else at
-
-
-def nodes_of(cluster: ClusterEntry) -> Iterator[CaseNode]:
-    """The nodes in full."""
-    common = cluster.model_dump(exclude_unset=True, exclude={"nodes", "gpus_each"})
-    for node in cluster.nodes:
-        given = {"name": node} if isinstance(node, str) else node.model_dump(exclude_unset=True)
-        yield _node({"gpus": cluster.gpus_each, **common, **given})
-
-
-def node_of(entry: NodeEntry) -> CaseNode:
-    """A node that joins."""
-    return _node({"gpus": 1, **entry.model_dump(exclude_unset=True)})
-
-
-def _node(given: Mapping[str, Any]) -> CaseNode:
-    vram = given.get("vram_mib") or (round(given["vram"] * 1024) if given.get("vram") else None)
-    return CaseNode(
-        name=given["name"],
-        gpus=given["gpus"],
-        type_name=given.get("type") or _TYPE,
-        vram_mib=vram or _VRAM_MIB,
-        shared=given.get("sharing") is not False,
-        slices=given.get("slices"),
-        labels=given.get("labels", {}),
-        cpus=given.get("cpus") or 0.0,
-        memory_mib=round((given.get("memory") or 0.0) * 1024),
-        start_seconds=given.get("start_delay") or 0.0,
-    )
 
 
 def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:

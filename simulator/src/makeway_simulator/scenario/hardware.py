@@ -6,8 +6,8 @@ from makeway_policy.model import Gpu, GpuHealth, Node
 from makeway_policy.state import PoolState
 
 from makeway_simulator.errors import ScenarioError
-from makeway_simulator.scenario.case import CaseNode
 from makeway_simulator.scenario.forms import PROFILE
+from makeway_simulator.scenario.nodes import CaseNode
 
 
 def node_value(node: CaseNode) -> Node:

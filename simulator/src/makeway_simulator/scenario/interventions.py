@@ -10,8 +10,9 @@ from makeway_policy.rules import Policy
 from makeway_simulator.engine import Engine
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import hardware, notation
-from makeway_simulator.scenario.case import Case, CaseAction, CaseNode, node_of
+from makeway_simulator.scenario.case import Case, CaseAction
 from makeway_simulator.scenario.document import ActionEntry, TeamEntry
+from makeway_simulator.scenario.nodes import CaseNode, node_of
 from makeway_simulator.scenario.policies import merged, policy_of
 from makeway_simulator.scenario.sense import verb_of
 

@@ -6,8 +6,9 @@ from typing import Final
 
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import notation
-from makeway_simulator.scenario.case import Case, CaseAction, CaseJob, CaseNode, node_of
+from makeway_simulator.scenario.case import Case, CaseAction, CaseJob
 from makeway_simulator.scenario.document import ActionEntry
+from makeway_simulator.scenario.nodes import CaseNode, node_of
 
 NO_VERBS: Final = frozenset({"at", "signal", "refused", "force"})
 _OF_NODES: Final = ("drain", "cordon", "uncordon", "cut_network", "restore_network", "declare_dead")
