@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,20 @@ def runtime_folder() -> Iterator[Path]:
     folder.rmdir()
 
 
+def until_it_shows(process: subprocess.Popen[bytes]) -> None:
+    """Waits for its arguments: the kernel sets them a moment after the exec that lets Popen return."""
+    deadline = time.monotonic() + 5
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def job(runtime_folder: Path, script: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    started = subprocess.Popen(
         ["sh", "-c", script], env={"MAKEWAY_CONTROL": f"{runtime_folder}/n/1", "PATH": "/usr/bin:/bin"}
     )
+    until_it_shows(started)
+    return started
 
 
 def test_a_job_that_ignores_the_signal_is_killed_and_a_stranger_is_not(runtime_folder: Path) -> None:
@@ -43,6 +54,7 @@ def test_a_shim_is_known_by_its_run_folder_and_goes_before_its_job(runtime_folde
     code = "import time; time.sleep(60)"
     shim = subprocess.Popen([SHIM_NAME, "-c", code, str(tmp_path / "runs/1")], executable=sys.executable, env={})
     try:
+        until_it_shows(shim)
         identity = identify(shim.pid)
         assert identity is not None
         assert identity in processes_of(runtime_folder, tmp_path)
