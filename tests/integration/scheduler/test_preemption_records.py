@@ -19,6 +19,15 @@ async def test_a_preemption_is_recorded_step_by_step(pool: PoolUnderTest) -> Non
     assert row["lost_gpu_seconds"] >= 0
 
 
+async def test_a_victim_whose_follower_is_heard_first_had_left_before_its_gpu_was_empty(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"), node.started(f"{urgent}.1"))
+    await pool.turn(node.exited(f"{victim}.1", preempted()))
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
+    assert row["exited_at"] <= row["empty_at"] <= row["bound_at"]
+
+
 async def test_an_exit_before_the_notice_keeps_its_result_and_voids_the_preemption(pool: PoolUnderTest) -> None:
     node = Node("a")
     victim, urgent = await preempt(pool, node)

@@ -189,7 +189,8 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
             release(ledger, predecessor, None, now)
         run = ledger.runs[run.run_id]
     # Ages come in messages of their own, each good to a few milliseconds; their order is what happened.
-    ended_at = max(min(ended_at, now), run.started_at or run.planned_at, run.noticed_at or 0.0)
+    ended_at = min(ended_at, now if run.released_at is None else run.released_at)
+    ended_at = max(ended_at, run.started_at or run.planned_at, run.noticed_at or 0.0)
     cause = _cause_of(end, run)
     run = replace(
         run,
@@ -274,7 +275,7 @@ def release(ledger: Ledger, run_id: str, gpu_id: str | None, now: float) -> None
     left = () if gpu_id is None else tuple(each for each in run.leases if each.gpu_id != gpu_id)
     if left == run.leases:
         return
-    run = replace(run, leases=left)
+    run = replace(run, leases=left, released_at=None if left else now)
     ledger.runs.put(run_id, run)
     if not left:
         _note_preemption(ledger, run_id, empty_at=now)

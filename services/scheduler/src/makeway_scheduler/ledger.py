@@ -120,6 +120,8 @@ class RunRecord:
     stop_grace_seconds: float | None = None
     stop_at: float | None = None
     leaves_by: float | None = None
+    released_at: float | None = None
+    """When its last lease went, where that was heard before its end; not kept over a take-over."""
     empty_at: float | None = None
     begun_at: float | None = None
     pid: int | None = None
