@@ -28,6 +28,16 @@ async def test_a_victim_whose_follower_is_heard_first_had_left_before_its_gpu_wa
     assert row["exited_at"] <= row["empty_at"] <= row["bound_at"]
 
 
+async def test_a_follower_whose_start_looks_older_than_the_exit_is_bound_after_it(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"), node.exited(f"{victim}.1", preempted()))
+    started = node.started(f"{urgent}.1").model_copy(update={"age_seconds": 0.5})
+    await pool.turn(started)
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
+    assert row["exited_at"] <= row["empty_at"] <= row["bound_at"]
+
+
 async def test_an_exit_before_the_notice_keeps_its_result_and_voids_the_preemption(pool: PoolUnderTest) -> None:
     node = Node("a")
     victim, urgent = await preempt(pool, node)

@@ -71,7 +71,9 @@ def note_started(ledger: Ledger, run: RunRecord, started_at: float, now: float, 
 
 def _tell_started(ledger: Ledger, job: JobRecord, run: RunRecord, now: float) -> None:
     if run.trigger != NO_VICTIMS:
-        ledger.batch.bound.append({"preemptor_run": run.run_id, "bound_at": run.started_at})
+        # Ages come in messages of their own, each good to a few milliseconds: no step comes before the one it follows.
+        empty_at = ledger.runs[run.run_id].empty_at or 0.0
+        ledger.batch.bound.append({"preemptor_run": run.run_id, "bound_at": max(run.started_at or now, empty_at)})
     before = job.state
     job_moves.follow(ledger, job.job_id, now)
     job = ledger.jobs[job.job_id]
