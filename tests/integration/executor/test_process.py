@@ -69,7 +69,7 @@ async def test_a_report_repeats_the_resume_of_a_run_also_after_a_restart(desk: D
     code = (
         "import os, socket, json, time\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAKEWAY_CONTROL'])\n"
-        "s.sendall(json.dumps({'op': 'resumed', 'step': 3, 'load_seconds': 0.5}).encode() + b'\\n'); time.sleep(600)\n"
+        "s.sendall(json.dumps({'op': 'resumed', 'step': 3, 'load_seconds': 0.5}).encode() + b'\\n'); time.sleep(20)\n"
     )
     desk.start()
     await desk.plan(await desk.session(), desk.planned(1, python(code)))
