@@ -22,6 +22,12 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, (TransientError, OSError, TimeoutError))
 
 
+def asked_to_end() -> bool:
+    """True when the running task was cancelled from outside: a library may let out a cancellation of its own tasks."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def backoff(
     *,
     initial_seconds: float = 0.05,
@@ -46,7 +52,6 @@ def backoff(
 
 async def _sleep_unless_cancelled(seconds: float) -> None:
     """Before Python 3.12 a library's `asyncio.wait_for` may turn a cancellation into an error that would be retried."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if asked_to_end():
         raise asyncio.CancelledError
     await asyncio.sleep(seconds)

@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from makeway.local.servers import ServerProcess
 from makeway_runtime.errors import TransientError
 from makeway_runtime.health import reader_check
+from makeway_runtime.kafka import connection as connection_module
 from makeway_runtime.kafka import loop as loop_module
 from makeway_runtime.kafka.connection import client_options
 from makeway_runtime.kafka.messages import Outgoing
@@ -123,6 +124,27 @@ async def test_it_goes_on_where_it_was_after_the_broker_was_away(own_kafka: Serv
             await publisher.publish([message(spec.name, 1)])
         await eventually(lambda: reading.values == [0, 1] and reading.loop.caught_up)
         assert await check.probe() is None
+
+
+async def test_a_consumer_thrown_away_while_its_fetch_waits_to_try_again_does_not_end_the_loop(
+    own_kafka: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # aiokafka's stop() then raises the cancellation of its own task.
+    settings, spec = kafka_settings(servers.address_of(own_kafka)), topic("retrying")
+    async with publishing(settings, spec) as publisher:
+        await publisher.publish([message(spec.name, 0)])
+    monkeypatch.setattr(loop_module, "STALLED_SECONDS", 3.0)
+    monkeypatch.setattr(connection_module, "RETRY_BACKOFF_MS", 60_000)
+    reading = Reading(settings, spec)
+    async with running(reading):
+        await eventually(lambda: reading.values == [0])
+        monkeypatch.setattr(connection_module, "RETRY_BACKOFF_MS", 100)
+        own_kafka.kill()
+        await asyncio.sleep(5)
+        await asyncio.to_thread(own_kafka.start)
+        async with publishing(settings, spec) as publisher:
+            await publisher.publish([message(spec.name, 1)])
+        await eventually(lambda: reading.values == [0, 1])
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

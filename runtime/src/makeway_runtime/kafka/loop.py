@@ -20,6 +20,7 @@ from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime import metrics, retry
 from makeway_runtime.errors import TransientError
+from makeway_runtime.kafka.closing import close_consumer
 from makeway_runtime.kafka.connection import consumer_options
 from makeway_runtime.kafka.delivery import Delivery
 from makeway_runtime.kafka.topics import ensure_topics
@@ -130,6 +131,10 @@ class HotLoop:
             while not self._stopping.is_set():
                 await self._poll(consumer)
                 polls += 1
+        except asyncio.CancelledError as error:
+            if retry.asked_to_end():
+                raise
+            raise TransientError("a task of the Kafka client was cancelled") from error
         except (KafkaError, TransientError, OSError, TimeoutError) as error:
             if isinstance(error, _TopicVanished):
                 self._positions = dict.fromkeys(self._partitions, 0)
@@ -139,7 +144,7 @@ class HotLoop:
         finally:
             self._caught_up.clear()
             self._answers.clear()
-            await _close(consumer)
+            await close_consumer(consumer, within_seconds=STOP_TIMEOUT_SECONDS)
 
     async def _seek(self, consumer: AIOKafkaConsumer) -> None:
         unknown = [partition for partition in self._partitions if partition not in self._positions]
@@ -219,14 +224,6 @@ class HotLoop:
 
 def _is_trouble(error: BaseException) -> bool:
     return isinstance(error, (KafkaError, TransientError, OSError, TimeoutError))
-
-
-async def _close(consumer: AIOKafkaConsumer) -> None:
-    try:
-        async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
-            await consumer.stop()
-    except (KafkaError, OSError, TimeoutError) as error:
-        _LOG.info("a Kafka consumer closed with an error", error=repr(error))
 
 
 def partitions_of(topic: TopicSpec) -> tuple[int, ...]:

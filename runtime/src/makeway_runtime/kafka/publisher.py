@@ -14,9 +14,11 @@ from makeway_schemas.topics import TopicSpec
 
 from makeway_runtime import metrics
 from makeway_runtime.errors import PublishUncertain, TransientError
+from makeway_runtime.kafka.closing import closed_within
 from makeway_runtime.kafka.connection import producer_options
 from makeway_runtime.kafka.messages import Outgoing
 from makeway_runtime.kafka.topics import ensure_topics
+from makeway_runtime.retry import asked_to_end
 from makeway_runtime.settings import ServiceSettings
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -109,8 +111,10 @@ class Publisher:
         producer = AIOKafkaProducer(**producer_options(self._settings, client=self._client))
         try:
             await producer.start()
-        except BaseException:
-            await producer.stop()
+        except BaseException as error:
+            await closed_within(self._settings.kafka_stop_timeout_seconds, producer.stop(), what="producer")
+            if isinstance(error, asyncio.CancelledError) and not asked_to_end():
+                raise TransientError("a task of the Kafka client was cancelled") from error
             raise
         return producer
 
