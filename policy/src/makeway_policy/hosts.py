@@ -1,6 +1,7 @@
 """Where to look for victims: the nodes within a job's reach, most promising first."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from makeway_policy import placement, priority
 from makeway_policy.model import Job, Shape
@@ -58,7 +59,11 @@ class Hosts:
         if place is not None and place[0].searched == job.job_id and job.shape.members == 1:
             hints = place[0].hints
         if over:
-            found: Iterable[Host] = self._own_hosts(job, limit)
+            own = self._own_hosts(job, limit)
+            # Where one run of its team leaves for a gang, its other members may be anywhere.
+            others = self._victim_nodes_for(job.shape, overrides).within(limit, now) if job.shape.members > 1 else ()
+            mine = {host.node_id for host in own}
+            found: Iterable[Host] = [*own, *islice((each for each in others if each.node_id not in mine), _OWN_NODES)]
         elif hints is not None:
             found = self._as_hosts(hints, job.shape, limit, overrides)
         else:

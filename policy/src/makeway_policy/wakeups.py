@@ -4,7 +4,8 @@ The rules, in this order. Each names at least those who could be decided otherwi
 not concerned is only judged in vain.
  1. small pools: everybody
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
- 3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
+ 3. a team uses more or less of something: its jobs that a limit kept out, which may take what it has begun to run;
+    where it uses less and has a guarantee, all its jobs
  4. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
     of them for which there is no room any more, as they reserve now themselves
  5. the hardware has changed: those that it could never run
@@ -90,8 +91,8 @@ class Wakeups:
             self._at.reservers.usage_changed()
         if effects is not None:
             self._by_rights(effects, changes.teams)
-        for team in sorted(changes.eased):
-            self._by_usage(team)
+        for team in sorted(changes.teams):
+            self._by_usage(team, eased=team in changes.eased)
         moved = False
         if self._limited or self._movers:
             view = self._at.reservers.view()
@@ -130,10 +131,10 @@ class Wakeups:
         for team in sorted(teams):
             self._search_anew(blocked.of_team(team, frozenset(Reason)))
 
-    def _by_usage(self, team: str) -> None:
+    def _by_usage(self, team: str, *, eased: bool) -> None:
         blocked = self._at.agenda.blocked
         self._search_anew(blocked.of_team(team, _BY_TEAM))
-        if self._at.state.team(team).guarantee > 0:
+        if eased and self._at.state.team(team).guarantee > 0:
             self._search_anew(blocked.of_team(team, _BY_ROOM))
 
     def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:

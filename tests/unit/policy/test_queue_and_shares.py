@@ -277,6 +277,17 @@ def test_more_rights_count_at_once(pool: Pool, before: dict[str, Any], after: di
     assert pool.starts_of("a-2") == [10]
 
 
+def test_a_gang_over_its_quota_takes_a_run_of_its_team_and_free_gpus_elsewhere(pool: Pool) -> None:
+    for name in ("node-a", "node-b"):
+        pool.add_node(name, 1)
+    pool.add_team("a", limit=2)
+    pool.submit("a-lo", team="a", pri=1)
+    pool.submit("gang-hi", team="a", gpus=1, members=2, pri=100, at=10)
+    pool.run_until(20)
+    assert pool.evictions == {"a-lo": 1}
+    assert pool.running() == {"gang-hi"}
+
+
 def test_a_guarantee_that_is_given_lets_a_waiting_job_take_borrowed_gpus_at_once(pool: Pool) -> None:
     pool.policy = replace(pool.policy, recheck_seconds=1e9)
     pool.add_node("node-a", 1)
