@@ -350,12 +350,24 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Percents:
+    """Figures of a team that are given in per cent of the pool. Each takes the place of the same figure in GPUs."""
+
+    guarantee: float | None = None
+    limit: float | None = None
+    user_limit: float | None = None
+    class_limits: Mapping[str, float] = field(default_factory=dict)
+    allowances: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Team:
     """A team's rights in this pool, in GPUs. `limit` None means no limit.
 
     `class_limits` caps running GPUs per class. `allowances` maps what needs leave to the GPUs allowed: the class names
     urgent and high, `not_preemptible`, `hard_groups`; a missing key is 0 (None for the mapping: everything is allowed,
-    as in a pool without teams).
+    as in a pool without teams). `percents` are the figures that follow the size of the pool: `PoolState.team` gives
+    them in GPUs as well.
     """
 
     team_id: str
@@ -368,6 +380,7 @@ class Team:
     max_queued: int = 100_000
     gpu_hours_per_month: float | None = None
     gpu_hours_used: float = 0.0
+    percents: Percents | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,13 +12,15 @@ Usage is what live leases say, each GPU once a team, also while one of its runs 
 from collections.abc import Collection, Iterator
 
 from makeway_policy import placement
-from makeway_policy.model import Job, LeaseKind, Member, Mode, Reason, Refusal, Run, Team
+from makeway_policy.model import Job, LeaseKind, Member, Mode, Percents, Reason, Refusal, Run, Team
 from makeway_policy.priority import class_of
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
 Limit = tuple[tuple[str, ...], float | None, Reason, str]
 """What is counted, how many GPUs of it are allowed (None: any number), the reason and the words if they are used."""
+
+_NO_PERCENTS = Percents()
 
 
 def needed_units(job: Job, run: Run | None, state: PoolState) -> int:
@@ -86,27 +88,25 @@ def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool, h
     """Limits that hold where a team needs leave; none where everything is allowed."""
     if team.allowances is None:
         return
-    if rules.needs_allowance:
-        yield (
-            (team.team_id, "class", job.class_name),
-            team.allowances.get(rules.name, 0.0),
-            Reason.ALLOWANCE,
-            f"the allowance of team {team.team_id} for class {rules.name}",
-        )
-    if borrows and not job.preemptible:
-        yield (
-            (team.team_id, "fixed", ""),
-            team.allowances.get("not_preemptible", 0.0),
-            Reason.ALLOWANCE,
-            f"the allowance of team {team.team_id} to borrow for jobs that are not preemptible",
-        )
-    if hard:
-        yield (
-            (team.team_id, "hard", ""),
-            team.allowances.get("hard_groups", 0.0),
-            Reason.ALLOWANCE,
-            f"the allowance of team {team.team_id} for hard groups",
-        )
+    percents = (team.percents or _NO_PERCENTS).allowances
+    needed = (
+        (rules.needs_allowance, ("class", job.class_name), rules.name, f"for class {rules.name}"),
+        (
+            borrows and not job.preemptible,
+            ("fixed", ""),
+            "not_preemptible",
+            "to borrow for jobs that are not preemptible",
+        ),
+        (hard, ("hard", ""), "hard_groups", "for hard groups"),
+    )
+    for needs, key, name, what in needed:
+        if needs:
+            yield (
+                (team.team_id, *key),
+                team.allowances.get(name, 0.0),
+                Reason.ALLOWANCE,
+                f"the allowance of team {team.team_id} {what}{_in_words(percents.get(name))}",
+            )
 
 
 def may_use_class(team: Team, rules: JobClass) -> bool:
@@ -195,21 +195,32 @@ def mode_of(job: Job, policy: Policy) -> Mode:
 
 
 def _limits(job: Job, team: Team) -> list[Limit]:
+    percents = team.percents or _NO_PERCENTS
     return [
-        ((team.team_id,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {team.team_id}"),
+        (
+            (team.team_id,),
+            team.limit,
+            Reason.TEAM_LIMIT,
+            f"the limit of team {team.team_id}{_in_words(percents.limit)}",
+        ),
         (
             (team.team_id, "user", job.user),
             team.user_limit,
             Reason.TEAM_LIMIT,
-            f"the limit of each user of team {team.team_id}",
+            f"the limit of each user of team {team.team_id}{_in_words(percents.user_limit)}",
         ),
         (
             (team.team_id, "class", job.class_name),
             team.class_limits.get(job.class_name),
             Reason.CLASS_LIMIT,
-            f"the limit of team {team.team_id} for class {job.class_name}",
+            f"the limit of team {team.team_id} for class {job.class_name}"
+            f"{_in_words(percents.class_limits.get(job.class_name))}",
         ),
     ]
+
+
+def _in_words(percent: float | None) -> str:
+    return "" if percent is None else f", {percent:g}% of the pool,"
 
 
 def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]) -> int:

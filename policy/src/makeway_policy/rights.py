@@ -34,7 +34,8 @@ class Rights:
 
     def take(self, teams: Iterable[str]) -> Effects | None:
         """Look at teams of which something has changed; None if it was not their rights."""
-        changed = [(self._seen.get(each), self._state.teams.get(each)) for each in teams]
+        known = self._state.teams
+        changed = [(self._seen.get(each), self._state.team(each) if each in known else None) for each in teams]
         changed = [(old, new) for old, new in changed if old is not new]
         if not changed:
             return None
@@ -45,10 +46,10 @@ class Rights:
             elif old is not None:
                 del self._seen[old.team_id]
         self.guaranteed = tuple(sorted(team.team_id for team in self._seen.values() if team.guarantee > 0))
-        known = before == (bool(self._seen), bool(self.guaranteed))
+        same = before == (bool(self._seen), bool(self.guaranteed))
         return Effects(
-            owners=not known or any(_apart(old) != _apart(new) for old, new in changed),
-            everybody=not known or any(_taken(old) != _taken(new) for old, new in changed),
+            owners=not same or any(_apart(old) != _apart(new) for old, new in changed),
+            everybody=not same or any(_taken(old) != _taken(new) for old, new in changed),
         )
 
 

@@ -15,6 +15,7 @@ from makeway_policy.copies import changed
 from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
 from makeway_policy.past_use import NEVER, PastUse
+from makeway_policy.percents import PoolSize, counts
 from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, is_leaving, units_of
 
 __all__ = ["UNITS_PER_GPU", "Changes", "PoolState", "Touched", "is_leaving", "units_of"]
@@ -75,6 +76,7 @@ class PoolState:
         self._runs_of_team: dict[str, dict[str, None]] = {}
         self._journal = Journal()
         self._usage = Usage(self._journal, self.in_hard_group)
+        self._size = PoolSize(self._journal)
         self._touched: tuple[set[str], set[str], set[str], set[str]] = (set(), set(), set(), set())
         self._touched_teams: set[str] = set()
         self._touched_groups: set[str] = set()
@@ -150,6 +152,7 @@ class PoolState:
         if self._teams.get(team.team_id) == team:
             return
         self._journal.put(self._teams, team.team_id, team)
+        self._size.put_team(team)
         if team.weight != 1:
             self._journal.put(self._weighed, team.team_id, team.weight)
         elif team.team_id in self._weighed:
@@ -276,6 +279,8 @@ class PoolState:
         self._journal.put(self._nodes, node.node_id, node)
         if old is not None and (old.health is NodeHealth.DEAD) != (node.health is NodeHealth.DEAD):
             self._recount(self._gpus_of_node.get(node.node_id, ()))
+            gpus = self.gpus_of_node(node.node_id)
+            self._grow(sum(counts(gpu, node) for gpu in gpus) - sum(counts(gpu, old) for gpu in gpus))
         self._node_changed(node.node_id)
 
     def remove_node(self, node_id: str) -> None:
@@ -289,9 +294,12 @@ class PoolState:
 
     def put_gpu(self, gpu: Gpu) -> None:
         """Add a GPU or replace it; its node must be known."""
-        if self._gpus.get(gpu.gpu_id) == gpu:
+        old = self._gpus.get(gpu.gpu_id)
+        if old == gpu:
             return
         self._journal.put(self._gpus, gpu.gpu_id, gpu)
+        before = None if old is None else self._nodes.get(old.node_id)
+        self._grow(counts(gpu, self._nodes[gpu.node_id]) - counts(old, before))
         self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, present=True)
         self._recount((gpu.gpu_id,))
         self._touched[3].add(gpu.gpu_id)
@@ -305,8 +313,14 @@ class PoolState:
             return
         self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu_id, present=False)
         self._journal.delete(self._gpus, gpu_id)
+        self._grow(-counts(gpu, self._nodes.get(gpu.node_id)))
         self._touched[3].add(gpu_id)
         self._node_changed(gpu.node_id)
+
+    def _grow(self, gpus: int) -> None:
+        if self._size.grow(gpus):
+            for team_id in self._size.following:
+                self._team_changed(team_id)
 
     def _node_changed(self, node_id: str) -> None:
         self.hardware_version += 1
@@ -360,9 +374,11 @@ class PoolState:
         return group is not None and group.hard
 
     def team(self, team_id: str) -> Team:
-        """The team's rights; those of an unknown team are the defaults."""
+        """The team's rights in GPUs, as the pool is; those of an unknown team are the defaults."""
         known = self._teams.get(team_id)
-        return known or Team(team_id=team_id, allowances={} if self._teams else None)
+        if known is None:
+            return Team(team_id=team_id, allowances={} if self._teams else None)
+        return known if known.percents is None else self._size.in_gpus(known)
 
     def past_use_of(self, team_id: str) -> PastUse:
         """What the team has used so far."""

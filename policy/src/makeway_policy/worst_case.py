@@ -78,7 +78,7 @@ def _allowed(state: PoolState, rules: JobClass) -> float | None:
     if not state.teams:
         return None
     total = 0.0
-    for team in state.teams.values():
+    for team in (state.team(team_id) for team_id in state.teams):
         limits = [team.class_limits.get(rules.name), team.limit]
         if rules.needs_allowance and team.allowances is not None:
             limits.append(team.allowances.get(rules.name, 0.0))

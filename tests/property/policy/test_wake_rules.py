@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Decisions, Expire, Wait
+from makeway_policy.choices import Choice, Decisions, Expire, Preempt, Start, Wait
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.model import (
@@ -26,6 +26,7 @@ from makeway_policy.model import (
     Node,
     NodeHealth,
     Overdue,
+    Percents,
     Run,
     Shape,
     Team,
@@ -135,7 +136,15 @@ class History:
                 weight=draw([0.0, 1.0, 3.0]), class_limits=draw([{}, {}, {"mid": 1.0}]),
                 allowances=draw([None, {"top": 2.0, "not_preemptible": 1.0}]), user_limit=draw([None, None, 2.0]),
                 gpu_hours_per_month=draw([None, None, None, 1.0]), gpu_hours_used=draw([0.0, 2.0]),
+                percents=draw([None, None, self.percents()]),
             )
+        )  # fmt: skip
+
+    def percents(self) -> Percents:
+        draw = self.random.choice
+        return Percents(
+            guarantee=draw([None, 25.0]), limit=draw([None, 50.0, 80.0]), user_limit=draw([None, None, 40.0]),
+            class_limits=draw([{}, {"mid": 30.0}]), allowances=draw([{}, {"top": 40.0}]),
         )  # fmt: skip
 
     def shape(self) -> Shape:
@@ -230,7 +239,9 @@ class History:
 
     def change_hardware(self) -> None:
         draw = self.random.choice
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.2 and len(self.state.nodes) < 6:
+            self.add_node(len(self.state.nodes))
+        elif self.random.random() < 0.5:
             node = self.state.nodes[draw(sorted(self.state.nodes))]
             health = draw([NodeHealth.READY, NodeHealth.READY, *NodeHealth])
             drain = draw([Drain.NO, Drain.NO, Drain.NO, *Drain])
@@ -277,9 +288,17 @@ class History:
 
 
 def missed(eager: tuple[Choice, ...], sparing: tuple[Choice, ...]) -> str:
-    """What one pool chose and the other did not."""
+    """What one pool chose and the other did not; who was spared and why is told as things were when it was judged."""
     ours, theirs = (
-        sorted((choice for choice in choices if not isinstance(choice, Wait)), key=repr) for choices in (eager, sparing)
+        sorted(
+            (
+                replace(choice, explanation={}) if isinstance(choice, Start | Preempt) else choice
+                for choice in choices
+                if not isinstance(choice, Wait)
+            ),
+            key=repr,
+        )
+        for choices in (eager, sparing)
     )
     return "" if ours == theirs else f"judging all: {ours}\nby the wake rules: {theirs}"
 
