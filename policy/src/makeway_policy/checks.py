@@ -7,7 +7,7 @@ Order of checks of a submit (the first that fails is the reason shown):
  4. its time limit is no longer than its class allows
  5. of `gpus: min..max` the second is not less than the first; its deadline is not past
  6. `preemptible: false`, `exempt_after` and hard groups: the team's allowance
- 7. the team's limits could ever take it
+ 7. the team's limits in GPUs could ever take it (those in per cent follow the nodes, and are judged later)
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,11 @@ def refuse_submit(state: PoolState, policy: Policy, job: Job, now: float) -> Ref
         return _invalid("class", f"there is no class {job.class_name}; there are {known}")
     if not quota.may_use_class(state.team(job.team), policy.classes[job.class_name]):
         return _invalid("class", f"team {job.team} may not use class {job.class_name}", Reason.ALLOWANCE)
-    return _refuse_values(policy, job, now) or _refuse_privileges(state, job) or quota.can_ever(state, job)
+    return (
+        _refuse_values(policy, job, now)
+        or _refuse_privileges(state, job)
+        or quota.can_ever(state, job, whatever_the_pool=True)
+    )
 
 
 def _refuse_values(policy: Policy, job: Job, now: float) -> Refusal | None:
@@ -55,9 +59,7 @@ def _refuse_values(policy: Policy, job: Job, now: float) -> Refusal | None:
 
 
 def _refuse_privileges(state: PoolState, job: Job) -> Refusal | None:
-    allowances = state.team(job.team).allowances
-    if allowances is None:
-        return None
+    team = state.team(job.team)
     group = state.groups.get(job.group) if job.group is not None else None
     asked = {
         "preemptible": (not job.preemptible or job.mode is Mode.OFF, "not_preemptible"),
@@ -65,7 +67,7 @@ def _refuse_privileges(state: PoolState, job: Job) -> Refusal | None:
         "group": (group is not None and group.hard, "hard_groups"),
     }
     for field, (wanted, name) in asked.items():
-        if wanted and allowances.get(name, 0.0) <= 0:
+        if wanted and not quota.has_allowance(team, name):
             return _invalid(field, f"team {job.team} has no allowance for it", Reason.ALLOWANCE)
     return None
 

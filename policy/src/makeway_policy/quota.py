@@ -10,6 +10,7 @@ Usage is what live leases say, each GPU once a team, also while one of its runs 
 """
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from makeway_policy import placement
 from makeway_policy.model import Job, LeaseKind, Member, Mode, Percents, Reason, Refusal, Run, Team
@@ -17,8 +18,22 @@ from makeway_policy.priority import class_of
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
-Limit = tuple[tuple[str, ...], float | None, Reason, str]
-"""What is counted, how many GPUs of it are allowed (None: any number), the reason and the words if they are used."""
+
+class Limit(NamedTuple):
+    """What is counted, how many GPUs of it are allowed (None: any number), the reason and words if they are used, and
+    where the figure is given in per cent of the pool, how many."""
+
+    key: tuple[str, ...]
+    gpus: float | None
+    reason: Reason
+    what: str
+    percent: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        return self.what if self.percent is None else f"{self.what}, {self.percent:g}% of the pool,"
+
 
 _NO_PERCENTS = Percents()
 
@@ -56,19 +71,19 @@ def refusal_of(
     team = state.team(job.team)
     borrows = not job.preemptible and not within_guarantee(state, job, units, gone or ())
     allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
-    for key, limit, reason, what in (*_limits(job, team), *allowed):
-        used = state.used(key, later=gone is not None) - _leaving_units(state, key, gone or ())
+    for limit in (*_limits(job, team), *allowed):
+        used = state.used(limit.key, later=gone is not None) - _leaving_units(state, limit.key, gone or ())
         if instead_of is not None:
-            used = state.used_without(key, instead_of)
-        if limit is not None and used + units > round(limit * UNITS_PER_GPU):
+            used = state.used_without(limit.key, instead_of)
+        if limit.gpus is not None and used + units > round(limit.gpus * UNITS_PER_GPU):
             return Refusal(
-                reason=reason,
+                reason=limit.reason,
                 sentence=(
-                    f"{what} is {limit:g} GPUs: {used / UNITS_PER_GPU:g} are in use and the job asks for "
+                    f"{limit.words} is {limit.gpus:g} GPUs: {used / UNITS_PER_GPU:g} are in use and the job asks for "
                     f"{units / UNITS_PER_GPU:g}"
                 ),
                 detail={
-                    "limit": f"{limit:g}",
+                    "limit": f"{limit.gpus:g}",
                     "used": f"{used / UNITS_PER_GPU:g}",
                     "asked": f"{units / UNITS_PER_GPU:g}",
                 },
@@ -101,33 +116,44 @@ def _allowance_limits(job: Job, team: Team, rules: JobClass, *, borrows: bool, h
     )
     for needs, key, name, what in needed:
         if needs:
-            yield (
+            yield Limit(
                 (team.team_id, *key),
                 team.allowances.get(name, 0.0),
                 Reason.ALLOWANCE,
-                f"the allowance of team {team.team_id} {what}{_in_words(percents.get(name))}",
+                f"the allowance of team {team.team_id} {what}",
+                percents.get(name),
             )
 
 
 def may_use_class(team: Team, rules: JobClass) -> bool:
     """Whether the team may submit to the class at all: a class limit above 0, and an allowance where one is needed."""
-    if team.class_limits.get(rules.name) == 0:
+    if team.class_limits.get(rules.name) == 0 and rules.name not in (team.percents or _NO_PERCENTS).class_limits:
         return False
-    if not rules.needs_allowance or team.allowances is None:
+    return not rules.needs_allowance or has_allowance(team, rules.name)
+
+
+def has_allowance(team: Team, name: str) -> bool:
+    """Whether the team may have any GPUs for what needs leave; in per cent of the pool also while that is empty."""
+    if team.allowances is None or name in (team.percents or _NO_PERCENTS).allowances:
         return True
-    return team.allowances.get(rules.name, 0.0) > 0
+    return team.allowances.get(name, 0.0) > 0
 
 
-def can_ever(state: PoolState, job: Job) -> Refusal | None:
-    """Why the team's limits can never take the job, however idle the team is; None if they can."""
+def can_ever(state: PoolState, job: Job, *, whatever_the_pool: bool = False) -> Refusal | None:
+    """Why the team's limits can never take the job, however idle the team is; None if they can.
+
+    `whatever_the_pool`: by limits in GPUs alone, as the pool may grow.
+    """
     units = needed_units(job, None, state)
-    for _, limit, reason, what in _limits(job, state.team(job.team)):
-        if limit is not None and units > round(limit * UNITS_PER_GPU):
+    for limit in _limits(job, state.team(job.team)):
+        if limit.gpus is None or (whatever_the_pool and limit.percent is not None):
+            continue
+        if units > round(limit.gpus * UNITS_PER_GPU):
             asked = units / UNITS_PER_GPU
             return Refusal(
-                reason=reason,
-                sentence=f"{what} is {limit:g} GPUs and the job asks for {asked:g}",
-                detail={"limit": f"{limit:g}", "asked": f"{asked:g}", "ever": "no"},
+                reason=limit.reason,
+                sentence=f"{limit.words} is {limit.gpus:g} GPUs and the job asks for {asked:g}",
+                detail={"limit": f"{limit.gpus:g}", "asked": f"{asked:g}", "ever": "no"},
             )
     return None
 
@@ -194,33 +220,25 @@ def mode_of(job: Job, policy: Policy) -> Mode:
     return job.mode if job.mode is not None else class_of(job, policy).mode
 
 
-def _limits(job: Job, team: Team) -> list[Limit]:
-    percents = team.percents or _NO_PERCENTS
-    return [
-        (
-            (team.team_id,),
-            team.limit,
-            Reason.TEAM_LIMIT,
-            f"the limit of team {team.team_id}{_in_words(percents.limit)}",
-        ),
-        (
-            (team.team_id, "user", job.user),
+def _limits(job: Job, team: Team) -> tuple[Limit, ...]:
+    name, percents = team.team_id, team.percents or _NO_PERCENTS
+    return (
+        Limit((name,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {name}", percents.limit),
+        Limit(
+            (name, "user", job.user),
             team.user_limit,
             Reason.TEAM_LIMIT,
-            f"the limit of each user of team {team.team_id}{_in_words(percents.user_limit)}",
+            f"the limit of each user of team {name}",
+            percents.user_limit,
         ),
-        (
-            (team.team_id, "class", job.class_name),
+        Limit(
+            (name, "class", job.class_name),
             team.class_limits.get(job.class_name),
             Reason.CLASS_LIMIT,
-            f"the limit of team {team.team_id} for class {job.class_name}"
-            f"{_in_words(percents.class_limits.get(job.class_name))}",
+            f"the limit of team {name} for class {job.class_name}",
+            percents.class_limits.get(job.class_name),
         ),
-    ]
-
-
-def _in_words(percent: float | None) -> str:
-    return "" if percent is None else f", {percent:g}% of the pool,"
+    )
 
 
 def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]) -> int:

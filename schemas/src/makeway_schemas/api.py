@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from makeway_schemas.amounts import Amount
 from makeway_schemas.durations import Seconds
 from makeway_schemas.job_spec import DURATION_MAX_SECONDS, JobSpec
 from makeway_schemas.moments import Moment
@@ -296,37 +297,35 @@ class ClusterView(ApiModel):
 
 class TeamBody(ApiModel):
     """``PUT /v1/teams/{id}``. Allowances are GPUs of ``urgent``, ``high``, ``not_preemptible`` and
-    ``hard_groups``; absent means 0.
+    ``hard_groups``; absent means 0. GPUs are a number, or per cent of the pool such as ``"25%"``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    limit: int | None = Field(default=None, ge=0, le=1_000_000, strict=True, description="GPUs at most; null: none.")
-    guarantee: int = Field(default=0, ge=0, le=1_000_000, strict=True)
-    user_limit: int | None = Field(
-        default=None, ge=0, le=1_000_000, strict=True, description="GPUs at most of each of its users; null: none."
-    )
+    limit: Amount | None = Field(default=None, description="GPUs at most; null: none.")
+    guarantee: Amount = Field(default=0, description="GPUs that it can always get back.")
+    user_limit: Amount | None = Field(default=None, description="GPUs at most of each of its users; null: none.")
     gpu_hours_per_month: float | None = Field(
         default=None, ge=0, le=1e12, description="Of a calendar month, UTC; then nothing more starts. null: any."
     )
     weight: float = Field(default=1.0, ge=0, le=1_000_000)
     max_queued: int = Field(default=100_000, ge=0, le=10_000_000, strict=True)
-    class_limits: dict[str, int] = Field(default_factory=dict)
-    allowances: dict[str, int] = Field(default_factory=dict)
+    class_limits: dict[str, Amount] = Field(default_factory=dict)
+    allowances: dict[str, Amount] = Field(default_factory=dict)
 
 
 class TeamView(ApiModel):
     """A team, its limits and what it uses now, counted from live leases."""
 
     team: str
-    limit: int | None
-    guarantee: int
-    user_limit: int | None = None
+    limit: Amount | None
+    guarantee: Amount
+    user_limit: Amount | None = None
     gpu_hours_per_month: float | None = None
     weight: float
     max_queued: int
-    class_limits: dict[str, int] = Field(default_factory=dict)
-    allowances: dict[str, int] = Field(default_factory=dict)
+    class_limits: dict[str, Amount] = Field(default_factory=dict)
+    allowances: dict[str, Amount] = Field(default_factory=dict)
     gpus_used: float
     jobs_waiting: int
     jobs_running: int

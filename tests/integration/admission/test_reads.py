@@ -369,6 +369,10 @@ async def test_a_team_is_set_up_and_shown_with_its_limits(lone_admission: Admiss
     for wrong, field in (
         ({"limit": -1}, "limit"),
         ({"limit": 1.5}, "limit"),
+        ({"limit": "101%"}, "limit"),
+        ({"limit": "50"}, "limit"),
+        ({"limit": "20%", "guarantee": "30%"}, "guarantee"),
+        ({"class_limits": {"low": "x%"}}, "class_limits.low"),
         ({"limit": 2, "guarantee": 3}, "guarantee"),
         ({"class_limits": {"nosuch": 1}}, "class_limits.nosuch"),
         ({"class_limits": {"low": -1}}, "class_limits.low"),
@@ -381,6 +385,19 @@ async def test_a_team_is_set_up_and_shown_with_its_limits(lone_admission: Admiss
         assert [each["field"] for each in answer.json()["fields"]] == [field]
     assert await lone_admission.get("/v1/teams/team-a") == shown
     assert (await lone_admission.client.put("/v1/teams/Team%20A", json={})).status_code == 422
+
+
+async def test_rights_in_per_cent_of_the_pool_are_kept_as_they_were_given(lone_admission: Admission) -> None:
+    body = {
+        "limit": "50%", "guarantee": "12.5%", "user_limit": "25%", "class_limits": {"low": "10%", "high": 2},
+        "allowances": {"urgent": "5%", "not_preemptible": 1},
+    }  # fmt: skip
+    await lone_admission.set_team("team-a", **body)
+    shown = await lone_admission.get("/v1/teams/team-a")
+    assert {name: shown[name] for name in body} == body
+    await lone_admission.set_team("team-a", **body | {"limit": 8, "guarantee": "0%"})
+    shown = await lone_admission.get("/v1/teams/team-a")
+    assert (shown["limit"], shown["guarantee"], shown["user_limit"]) == (8, 0, "25%")
 
 
 async def test_preemptions_are_those_that_the_teams_jobs_were_part_of(lone_admission: Admission) -> None:

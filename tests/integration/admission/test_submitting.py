@@ -304,6 +304,19 @@ async def test_what_needs_an_allowance_or_passes_a_users_limit_is_refused_by_fie
     assert (await lone_admission.submit(group=group, gpus=5)).status_code == 422
 
 
+async def test_a_right_in_per_cent_of_the_pool_refuses_nothing_at_a_submit(lone_admission: Admission) -> None:
+    """How many GPUs it is depends on the nodes, which come and go while the job waits."""
+    allowances = {"urgent": "10%", "hard_groups": "10%", "not_preemptible": "0%"}
+    await lone_admission.set_team("default", limit="10%", class_limits={"low": "1%"}, allowances=allowances)
+    for fields in ({"gpus": 500}, {"gpus": 500, "class": "low"}, {"class": "urgent"}):
+        assert (await lone_admission.submit(**fields)).status_code == 201, fields
+    assert (await lone_admission.submit(group={"name": "web", "max_down": 1})).status_code == 201
+    answer = await lone_admission.submit(preemptible=False)
+    assert (answer.status_code, answer.json()["code"]) == (422, "not_allowed")
+    answer = await lone_admission.submit(**{"class": "high"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "not_allowed")
+
+
 async def test_teams_show_the_limits_they_were_given(lone_admission: Admission) -> None:
     await lone_admission.set_team("vision", user_limit=2, gpu_hours_per_month=100.5)
     team = await lone_admission.get("/v1/teams/vision")

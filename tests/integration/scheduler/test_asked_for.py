@@ -283,6 +283,23 @@ async def test_the_limit_of_each_user_holds(pool: PoolUnderTest) -> None:
     assert await pool.state(job) == "STARTING"
 
 
+async def test_a_limit_in_per_cent_moves_with_the_nodes(pool: PoolUnderTest) -> None:
+    first, second = Node("a", gpus=2), Node("b", gpus=2)
+    await pool.turn(first.report())
+    await start_job(pool, first)
+    await set_team(pool, percents='{"limit": 50}')
+    job = await submitted(pool)
+    reason = (await row(pool, job))["reason"]
+    assert reason == "the limit of team default, 50% of the pool, is 1 GPUs: 1 are in use and the job asks for 1"
+    large = await submitted(pool, gpus=2)
+    assert await pool.state(large) == "UNSATISFIABLE"
+    await pool.turn(second.report())
+    assert await pool.state(job) == "STARTING"
+    assert await pool.state(large) == "QUEUED"
+    await pool.take_over()
+    assert pool.ledger.state.team("default").limit == 2.0
+
+
 async def test_once_the_hours_of_the_month_are_used_nothing_more_starts(pool: PoolUnderTest) -> None:
     node = Node("a", gpus=2)
     await pool.turn(node.report())

@@ -152,6 +152,20 @@ def test_changing_one_limit_of_a_team_keeps_the_others(server: StubServer, makew
     assert server.requests[-1].json == body | {"limit": None, "allowances": {"urgent": 4}}
 
 
+def test_rights_may_be_in_per_cent_of_the_pool(server: StubServer, makeway: Makeway) -> None:
+    body = {"limit": "50%", "guarantee": 2, "weight": 1.0, "max_queued": 50, "class_limits": {}}
+    body |= {"allowances": {"urgent": "12.5%"}, "user_limit": None, "gpu_hours_per_month": None}
+    view = body | {"team": "vision", "gpus_used": 0, "jobs_waiting": 0, "jobs_running": 0}
+    server.on("GET", "/v1/teams", [view])
+    server.on("PUT", "/v1/teams/vision", view)
+    result = makeway("team", "set", "vision", "--guarantee", "25%", "--class-limit", "low=10%")
+    assert server.requests[-1].json == body | {"guarantee": "25%", "class_limits": {"low": "10%"}}
+    assert result.stdout.splitlines()[1].split()[:5] == ["vision", "0", "2", "50%", "none"]
+    wrong = makeway("team", "set", "vision", "--limit", "101%")
+    assert wrong.returncode != 0
+    assert "limit: must be at most 100%" in wrong.stderr
+
+
 def test_a_new_token_is_alone_on_stdout(server: StubServer, makeway: Makeway) -> None:
     created = {"token_id": "t1", "role": "viewer", "created_at": NOW, "token": "mw_t1_secret"}
     server.on("POST", "/v1/tokens", Answer(status=201, body=created))

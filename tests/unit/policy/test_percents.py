@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from makeway_policy.checks import refuse_submit
 from makeway_policy.index import Index
-from makeway_policy.model import GpuHealth, NodeHealth, Percents, Reason, Team
+from makeway_policy.model import GpuHealth, Job, NodeHealth, Percents, Reason, Shape, Team
 
 Pool = Any
 
@@ -132,6 +133,29 @@ def test_a_guarantee_that_grows_with_the_pool_lets_a_team_reclaim(still: Pool) -
     still.run_until(30)
     assert still.starts_of("a-1") == [10]
     assert not still.evictions, "a second one is beyond the guarantee"
+
+
+def test_a_submit_is_refused_by_figures_in_gpus_alone(pool: Pool) -> None:
+    needing = replace(pool.policy.classes["scenario"], needs_allowance=True)
+    pool.policy = replace(pool.policy, classes={"scenario": needing})
+    job = Job(
+        job_id="a", order=1, team="a", user="u", class_name="scenario", submitted_at=0, queued_since=0,
+        shape=Shape(gpus=9), preemptible=False,
+    )  # fmt: skip
+    refused = Percents(
+        limit=10.0, class_limits={"scenario": 10.0}, allowances={"scenario": 5.0, "not_preemptible": 5.0}
+    )
+    pool.add_team("a", allowances={}, percents=refused)
+    assert refuse_submit(pool.state, pool.policy, job, 0) is None
+    pool.add_team("a", user_limit=8, allowances={}, percents=refused)
+    found = refuse_submit(pool.state, pool.policy, job, 0)
+    assert found is not None
+    assert "the limit of each user of team a is 8 GPUs" in found.sentence
+    for missing, field in (({"scenario": 5.0}, "preemptible"), ({"not_preemptible": 5.0}, "class")):
+        pool.add_team("a", allowances={}, percents=Percents(allowances=missing))
+        found = refuse_submit(pool.state, pool.policy, job, 0)
+        assert found is not None
+        assert found.detail["field"] == field
 
 
 def test_a_share_of_an_empty_pool_is_nothing(pool: Pool) -> None:

@@ -12,7 +12,7 @@ from makeway.output import OutputFormat, print_json, print_table
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Entries = Annotated[list[str] | None, typer.Option(metavar="NAME=GPUS")]
+Entries = Annotated[list[str] | None, typer.Option(metavar="NAME=GPUS|PER CENT")]
 
 
 @app.callback()
@@ -35,9 +35,11 @@ def list_teams(output: Output = OutputFormat.TEXT, state_dir: State = None) -> N
 @app.command("set")
 def set_team(
     name: Annotated[str, typer.Argument(help="The team.")],
-    limit: Annotated[str | None, typer.Option(help="GPUs at most, or none.")] = None,
-    guarantee: Annotated[str | None, typer.Option(help="GPUs that the team can always get back.")] = None,
-    user_limit: Annotated[str | None, typer.Option(help="GPUs at most of each of its users, or none.")] = None,
+    limit: Annotated[str | None, typer.Option(help="GPUs at most, per cent of the pool such as 25%, or none.")] = None,
+    guarantee: Annotated[
+        str | None, typer.Option(help="GPUs, or per cent of the pool, that the team can always get back.")
+    ] = None,
+    user_limit: Annotated[str | None, typer.Option(help="The same of each of its users, or none.")] = None,
     gpu_hours_per_month: Annotated[
         str | None, typer.Option(help="GPU-hours of a calendar month (UTC), or none; then nothing more starts.")
     ] = None,
@@ -48,7 +50,7 @@ def set_team(
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Create a team or change what is named; --allow urgent=4, high=.., not_preemptible=.., --class-limit low=2.
+    """Create a team or change what is named; --allow urgent=4, high=10%, not_preemptible=.., --class-limit low=2.
 
     From the first team on, every team has only the rights that were set up for it, the team default too.
     """
@@ -86,7 +88,7 @@ def _entries(texts: list[str] | None, flag: str) -> dict[str, object]:
     for text in texts or ():
         name, found, value = text.partition("=")
         if not found:
-            raise typer.BadParameter(f"{text!r} is not NAME=GPUS", param_hint=flag)
+            raise typer.BadParameter(f"{text!r} is not NAME=GPUS, as urgent=4 or urgent=25%", param_hint=flag)
         entries[name] = _number(value)
     return entries
 
@@ -96,7 +98,10 @@ def _body(values: dict[str, object]) -> TeamBody:
         return TeamBody.model_validate(values)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        problems = (SpecProblem(field=".".join(map(str, d["loc"])), message=d["msg"]) for d in details)
+        problems = (
+            SpecProblem(field=".".join(map(str, d["loc"])), message=d["msg"].removeprefix("Value error, "))
+            for d in details
+        )
         raise SpecInvalid(tuple(problems)) from error
 
 
@@ -135,5 +140,5 @@ def _row(team: TeamView) -> tuple[str, ...]:
     )
 
 
-def _text(entries: dict[str, int]) -> str:
+def _text(entries: dict[str, int | str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(entries.items())) or "-"

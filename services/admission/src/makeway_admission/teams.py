@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 from makeway_policy.rules import Policy
+from makeway_schemas.amounts import percent_of
 from makeway_schemas.api import FieldProblem, TeamBody, TeamView
 from makeway_schemas.id_patterns import TEAM_PATTERN
 from starlette.responses import Response
@@ -16,12 +17,11 @@ from makeway_admission.answers import PROBLEMS, answer, answer_list, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, ServiceDoors, Viewer
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
+from makeway_admission.percents import columns_of
 from makeway_admission.requests import parse_model
 from makeway_admission.views import team_view
 
 router: Final = APIRouter(tags=["teams"], responses=PROBLEMS)
-
-_MOST_GPUS: Final = 1_000_000
 
 
 @router.get("/v1/teams", response_model=list[TeamView])
@@ -54,31 +54,32 @@ async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team
         raise Refused(problem_of(ProblemCode.INVALID_FIELD, detail, problems))
     await doors.store.put_team(
         team=team,
-        gpu_limit=body.limit,
-        guarantee=body.guarantee,
-        user_limit=body.user_limit,
         gpu_hours_per_month=body.gpu_hours_per_month,
         weight=body.weight,
         max_queued=body.max_queued,
-        class_limits=body.class_limits,
-        allowances=body.allowances,
+        **columns_of(body),
     )
     return answer(team_view((await doors.store.list_teams(team))[0]))
 
 
 def _problems(body: TeamBody, policy: Policy) -> tuple[FieldProblem, ...]:
     found = []
-    if body.limit is not None and body.guarantee > body.limit:
+    if _is_more(body.guarantee, body.limit):
         found.append(FieldProblem(field="guarantee", message=f"must be at most the limit, {body.limit}"))
     firm = {name for name, each in policy.classes.items() if each.needs_allowance} | {"not_preemptible", "hard_groups"}
     for field, figures, names in (
         ("class_limits", body.class_limits, set(policy.classes)),
         ("allowances", body.allowances, firm),
     ):
-        for name, figure in figures.items():
-            if name not in names:
-                message = f"is none of {', '.join(sorted(names))}"
-                found.append(FieldProblem(field=f"{field}.{name[:100]}", message=message))
-            elif not 0 <= figure <= _MOST_GPUS:
-                found.append(FieldProblem(field=f"{field}.{name}", message=f"must be 0 to {_MOST_GPUS}"))
+        for name in figures.keys() - names:
+            message = f"is none of {', '.join(sorted(names))}"
+            found.append(FieldProblem(field=f"{field}.{name[:100]}", message=message))
     return tuple(found)
+
+
+def _is_more(guarantee: int | str, limit: int | str | None) -> bool:
+    """Whether a guarantee is above a limit, where both are GPUs or both per cent."""
+    if isinstance(guarantee, int) and isinstance(limit, int):
+        return guarantee > limit
+    percents = percent_of(guarantee), percent_of(limit)
+    return percents[0] is not None and percents[1] is not None and percents[0] > percents[1]

@@ -20,6 +20,8 @@ from makeway_schemas.api import (
 )
 from makeway_schemas.states import WAITING, GpuState
 
+from makeway_admission.percents import in_texts
+
 
 class Row(Protocol):
     """A row of the database, by column name."""
@@ -151,16 +153,17 @@ def gpu_state(row: Row) -> GpuState:
 
 def team_view(row: Row) -> TeamView:
     """A team, its limits and what it uses."""
+    percents = in_texts(row["percents"])
     return TeamView(
         team=row["team_id"],
-        limit=row["gpu_limit"],
-        guarantee=row["guarantee"],
-        user_limit=row["user_limit"],
+        limit=percents.get("limit", row["gpu_limit"]),
+        guarantee=percents.get("guarantee", row["guarantee"]),
+        user_limit=percents.get("user_limit", row["user_limit"]),
         gpu_hours_per_month=row["gpu_hours_per_month"],
         weight=row["weight"],
         max_queued=row["max_queued"],
-        class_limits=row["class_limits"],
-        allowances=row["allowances"],
+        class_limits={**row["class_limits"], **percents.get("class_limits", {})},
+        allowances={**row["allowances"], **percents.get("allowances", {})},
         gpus_used=row["gpus_used"],
         jobs_waiting=row["jobs_waiting"],
         jobs_running=row["jobs_running"],

@@ -89,7 +89,7 @@ class Cycle:
         if newer is None:
             return
         try:
-            past = await self._store.load_past_use(newer.policy)
+            past = await self._store.load_past_use(newer.policy, self._ledger.state.team)
             await self.steps.change(lambda: apply_policy(self._ledger, newer, past, self.steps.now))
             _LOG.info("decides by a policy", policy=newer.policy_id, name=newer.policy.name)
         except Conflict:

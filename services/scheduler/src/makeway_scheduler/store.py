@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
 import structlog
 from asyncpg.pool import Pool
-from makeway_policy.model import Drain, Team
+from makeway_policy.model import Drain, Percents, Team
 from makeway_policy.past_use import PastUse
 from makeway_policy.rules import Policy
 from makeway_runtime.errors import CommitUncertain
@@ -91,11 +91,11 @@ class Store:
         teams, ledger.teams_version = await self.load_teams()
         for team in teams:
             ledger.state.put_team(team)
-        for team_id, past in (await self.load_past_use(ledger.policy)).items():
-            ledger.state.put_past_use(team_id, past)
         ledger.order_floor = int(floor["floor"])
         ledger.loaded_at = await self.clock()
         synchronise(ledger, ledger.loaded_at)
+        for team_id, past in (await self.load_past_use(ledger.policy, ledger.state.team)).items():
+            ledger.state.put_past_use(team_id, past)
         ledger.commit()
 
     async def load_teams(self) -> tuple[list[Team], int]:
@@ -115,6 +115,7 @@ class Store:
                 gpu_hours_used=0.0 if row["gpu_hours_per_month"] is None else hours.get(row["team_id"], 0.0),
                 allowances=row["allowances"] if any_configured else None,
                 max_queued=row["max_queued"],
+                percents=_percents(row["percents"]),
             )
             for row in rows
         ]
@@ -129,20 +130,19 @@ class Store:
             self._hours_read_at = now
         return self._hours
 
-    async def load_past_use(self, policy: Policy) -> dict[str, PastUse]:
+    async def load_past_use(self, policy: Policy, rights: Callable[[str], Team]) -> dict[str, PastUse]:
         """What each team has used so far, from the runs that are kept; nothing where the policy does not count it.
 
-        What was within a team's guarantee is taken off the average, which is exact where its use was even.
+        ``rights`` gives a team's by its id. What was within its guarantee is taken off the average, which is exact
+        where its use was even.
         """
         half_life = policy.usage_half_life_seconds
         if half_life is None:
             return {}
         rows = [row async for row in _QUERIES.load_past_use(self._pool, pool=self._pool_id, half_life=half_life)]
-        teams, _ = await self.load_teams()
-        guarantees = {team.team_id: team.guarantee for team in teams}
         return {
             row["team_id"]: PastUse(
-                average=max(0.0, row["average"] - guarantees.get(row["team_id"], 0.0)),
+                average=max(0.0, row["average"] - rights(row["team_id"]).guarantee),
                 since_then=0.0,
                 as_of=row["now"],
             )
@@ -329,6 +329,10 @@ def _run(row: Mapping[str, Any]) -> RunRecord:
 
 def _lease(each: Mapping[str, Any]) -> LeaseRecord:
     return LeaseRecord(gpu_id=each["gpu_id"], vram_mib=each["vram_mib"], slots=each["slots"])
+
+
+def _percents(given: Mapping[str, Any]) -> Percents | None:
+    return Percents(**given) if given else None
 
 
 def _node(row: Mapping[str, Any]) -> NodeRecord:

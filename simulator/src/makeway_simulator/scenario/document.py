@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from makeway_simulator.scenario.forms import (
     FieldsTag,
+    GpuAmount,
     GpuCounts,
     JobNames,
     Listed,
@@ -76,12 +77,12 @@ class ClusterEntry(Card):
 class TeamEntry(SpecModel):
     """A team's rights."""
 
-    quota: float = Field(default=0.0, ge=0, description="GPUs that are guaranteed.")
+    quota: GpuAmount = Field(default=0.0, description="GPUs that are guaranteed, or per cent of the pool: 25%.")
     borrow: Switch = Field(default=True, description="no: the quota is the limit too.")
-    limit: float | None = Field(default=None, ge=0, description="GPUs that it may use at most.")
+    limit: GpuAmount | None = Field(default=None, description="GPUs that it may use at most.")
     weight: float | None = Field(default=None, ge=0, description="Its share; where any team has one, order is fair.")
-    user_limit: float | None = Field(default=None, ge=0, description="GPUs that each of its users may use.")
-    class_limits: dict[str, float] = Field(default_factory=dict, description="GPUs that it may use per class.")
+    user_limit: GpuAmount | None = Field(default=None, description="GPUs that each of its users may use.")
+    class_limits: dict[str, GpuAmount] = Field(default_factory=dict, description="GPUs that it may use per class.")
 
 
 class GroupEntry(SpecModel):

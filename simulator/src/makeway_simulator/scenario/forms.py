@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
+from makeway_schemas.amounts import GPUS_MOST, percent_of, percent_text
 from makeway_schemas.durations import Seconds, parse_duration
 from pydantic import (
     AfterValidator,
@@ -119,6 +120,15 @@ def _members(value: Any) -> Any:
     return value if notation.gang(value) is not None else _count(value)
 
 
+def _amount(value: Any) -> float | str:
+    percent = percent_of(value)
+    if percent is not None:
+        return percent_text(percent)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= GPUS_MOST:
+        raise ValueError(f"must be 0 to {GPUS_MOST} GPUs, or per cent of the pool such as 25%")
+    return float(value)
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("must be a number")
@@ -128,6 +138,8 @@ def _number(value: Any) -> float:
 Time = Annotated[Seconds, Field(ge=0)]
 Period = Annotated[Seconds, Field(gt=0)]
 Number = Annotated[float, BeforeValidator(_number)]
+GpuAmount = Annotated[float | str, PlainValidator(_amount)]
+"""GPUs of a team's rights, parts of one too, or per cent of the pool."""
 Switch = Annotated[bool, BeforeValidator(_switch)]
 Word = Annotated[str, StringConstraints(min_length=1)]
 Words = Annotated[Annotated[str, PlainTag] | Annotated[tuple[str, ...], ListTag], either("a text or a list of texts")]

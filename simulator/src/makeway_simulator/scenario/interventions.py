@@ -4,17 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from makeway_policy.model import Drain, GpuHealth, Team
+from makeway_policy.model import Drain, GpuHealth
 from makeway_policy.rules import Policy
 
 from makeway_simulator.engine import Engine
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import hardware, notation
 from makeway_simulator.scenario.case import Case, CaseAction
-from makeway_simulator.scenario.document import ActionEntry, TeamEntry
+from makeway_simulator.scenario.document import ActionEntry
 from makeway_simulator.scenario.nodes import CaseNode, node_of
 from makeway_simulator.scenario.policies import merged, policy_of
 from makeway_simulator.scenario.sense import verb_of
+from makeway_simulator.scenario.teams import team_value
 
 
 @dataclass(kw_only=True)
@@ -45,17 +46,6 @@ class Stage:
         if name not in self.nodes:
             raise ScenarioError("actions", f"there is no node {name}")
         return self.nodes[name]
-
-
-def team_value(name: str, entry: TeamEntry) -> Team:
-    """A team's rights; allowances for everything."""
-    limit = entry.limit
-    if limit is None and not entry.borrow:
-        limit = entry.quota
-    return Team(
-        team_id=name, guarantee=entry.quota, limit=limit, weight=1.0 if entry.weight is None else entry.weight,
-        class_limits=entry.class_limits, user_limit=entry.user_limit, allowances=None,
-    )  # fmt: skip
 
 
 def _cancel(stage: Stage, engine: Engine, entry: ActionEntry) -> str:

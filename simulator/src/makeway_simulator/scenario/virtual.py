@@ -19,11 +19,12 @@ from makeway_simulator.scenario.asked import asked_of
 from makeway_simulator.scenario.case import TEAM, Case, CaseAction, CaseJob
 from makeway_simulator.scenario.document import JobEntry, RetriesEntry, TeamEntry
 from makeway_simulator.scenario.history import History, RunSeen
-from makeway_simulator.scenario.interventions import Stage, team_value
+from makeway_simulator.scenario.interventions import Stage
 from makeway_simulator.scenario.invariants import Watcher
 from makeway_simulator.scenario.looker import Looker
 from makeway_simulator.scenario.policies import merged, policy_of
 from makeway_simulator.scenario.sense import refuse_senseless
+from makeway_simulator.scenario.teams import team_value
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Detail, TraceJob
 

@@ -308,7 +308,8 @@ FROM pools AS p WHERE p.pool_id = :pool;
 
 -- name: list_teams
 -- Teams with what they use now: each GPU once a team, a share its fraction, without nodes declared dead.
-SELECT t.team_id, t.gpu_limit, t.guarantee, t.user_limit, t.gpu_hours_per_month, t.weight, t.max_queued, t.class_limits, t.allowances, t.configured,
+SELECT t.team_id, t.gpu_limit, t.guarantee, t.user_limit, t.gpu_hours_per_month, t.weight, t.max_queued, t.class_limits, t.allowances,
+       t.percents, t.configured,
        t.admitted - coalesce(p.settled, 0) AS jobs_waiting,
        coalesce(u.gpus_used, 0)::double precision AS gpus_used, coalesce(s.jobs_running, 0) AS jobs_running
 FROM teams AS t
@@ -334,14 +335,14 @@ WHERE :team::text IS NULL OR t.team_id = :team ORDER BY t.team_id;
 -- name: put_team!
 -- Sets a team up; from now on it has the rights named here and no others.
 INSERT INTO teams AS t (team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits,
-    allowances, configured)
+    allowances, percents, configured)
 VALUES (:team, :gpu_limit, :guarantee, :user_limit, :gpu_hours_per_month, :weight, :max_queued, :class_limits::jsonb,
-    :allowances::jsonb, true)
+    :allowances::jsonb, :percents::jsonb, true)
 ON CONFLICT (team_id) DO UPDATE SET
     gpu_limit = EXCLUDED.gpu_limit, guarantee = EXCLUDED.guarantee, user_limit = EXCLUDED.user_limit,
     gpu_hours_per_month = EXCLUDED.gpu_hours_per_month, weight = EXCLUDED.weight,
     max_queued = EXCLUDED.max_queued, class_limits = EXCLUDED.class_limits, allowances = EXCLUDED.allowances,
-    configured = true, version = t.version + 1;
+    percents = EXCLUDED.percents, configured = true, version = t.version + 1;
 
 -- name: ensure_team$
 -- True when the team is known, or may come by being named because no team is set up yet.

@@ -67,7 +67,8 @@ FROM gpus AS g JOIN nodes AS n USING (node_id) WHERE n.pool_id = :pool ORDER BY 
 
 -- name: load_teams
 -- The teams with their rights, and whether any team was set up at all.
-SELECT team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits, allowances, configured, version
+SELECT team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits, allowances, percents, configured,
+    version
 FROM teams ORDER BY team_id;
 
 -- name: load_month_use
