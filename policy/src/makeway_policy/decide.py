@@ -13,7 +13,8 @@ One pass, in this order:
 
 from collections.abc import Iterable
 
-from makeway_policy import begin, costs, evictions, holds, judge, overdue, priority, quota, victims, withdrawal
+from makeway_policy import begin, costs, evictions, holds, judge, overdue, priority, quota, withdrawal
+from makeway_policy.candidates import Candidate
 from makeway_policy.choices import Choice, Decisions, Preempt, Start, Victim, Wait, Withdraw
 from makeway_policy.copies import changed
 from makeway_policy.explanation import explain_plan
@@ -34,6 +35,7 @@ from makeway_policy.protection import is_hold
 from makeway_policy.queue import Bucket
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.victim_sets import Plan
 
 _LACK_ROOM = {Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER}
 _TOLD = 8
@@ -113,7 +115,7 @@ def _start(index: Index, job: Job, placed: Placed, now: float) -> Start:
     return Start(job_id=job.job_id, run=run)
 
 
-def _preempt(index: Index, job: Job, plan: victims.Plan, now: float) -> Start | Preempt:
+def _preempt(index: Index, job: Job, plan: Plan, now: float) -> Start | Preempt:
     state = index.state
     explanation = explain_plan(index, job, plan, now)
     trigger = _trigger(index, job, plan, now)
@@ -149,7 +151,7 @@ def _take_hold(state: PoolState, run: Run, now: float) -> None:
     state.put_run(changed(run, state=RunState.NOTICED, noticed_at=now, stop_cause=StopCause.HOLD_LOST, leaves_by=now))
 
 
-def _notice(index: Index, candidate: victims.Candidate, now: float) -> Victim:
+def _notice(index: Index, candidate: Candidate, now: float) -> Victim:
     state, run = index.state, candidate.run
     job = state.jobs[run.job_id]
     grace = candidate.grace_seconds
@@ -200,7 +202,7 @@ def _book(state: PoolState, job: Job, run: Run) -> None:
     state.put_run(run)
 
 
-def _trigger(index: Index, job: Job, plan: victims.Plan, now: float) -> Trigger:
+def _trigger(index: Index, job: Job, plan: Plan, now: float) -> Trigger:
     if any(each.rule == "reclaim" for each in plan.victims):
         return Trigger.RECLAIM
     worth = priority.base(job, index.policy)

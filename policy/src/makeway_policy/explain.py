@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from makeway_policy import begin, judge, placement, priority, protection, victims
+from makeway_policy import begin, judge, placement, priority, protection
+from makeway_policy.candidates import protection_from, rule_for
 from makeway_policy.index import Index
 from makeway_policy.model import Drain, GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
 from makeway_policy.moments import moment
+from makeway_policy.question import Question, preemptor_of
 from makeway_policy.queue import Bucket, Entry
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
@@ -211,8 +213,8 @@ def _card_word(index: Index, job: Job, room: NodeRoom, gpu_id: str) -> str:
 
 def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVictim, ...]:
     state, policy = index.state, index.policy
-    preemptor = victims.preemptor_of(state, policy, job, now)
-    question = victims.Question(state=state, rooms=index.rooms, policy=policy, now=now, preemptor=preemptor)
+    preemptor = preemptor_of(state, policy, job, now)
+    question = Question(state=state, rooms=index.rooms, policy=policy, now=now, preemptor=preemptor)
     found: dict[str, Run] = {}
     for node_id in index.hosts.all_for(job):
         if any(placement.suits(gpu, job.shape, policy) for gpu in state.gpus_of_node(node_id)):
@@ -222,8 +224,8 @@ def _possible_victims(index: Index, job: Job, now: float) -> tuple[PossibleVicti
             run_id=run.run_id,
             job_id=run.job_id,
             v=run.v,
-            rule=victims.rule_for(question, run),
-            protection=victims.protection_from(question, run),
+            rule=rule_for(question, run),
+            protection=protection_from(question, run),
         )
         for run in found.values()
     ]

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 
-from makeway_policy import victims
+from makeway_policy.candidates import Candidate, protection_from, rule_for
 from makeway_policy.index import Index
 from makeway_policy.model import Job
+from makeway_policy.question import Question, preemptor_of
 from makeway_policy.state import is_leaving
+from makeway_policy.victim_sets import Plan
 
 
-def explain_plan(index: Index, job: Job, plan: victims.Plan, now: float) -> Mapping[str, str]:
+def explain_plan(index: Index, job: Job, plan: Plan, now: float) -> Mapping[str, str]:
     """Run id to a sentence, for every run on the nodes of the placement."""
     state = index.state
-    preemptor = victims.preemptor_of(state, index.policy, job, now)
-    question = victims.Question(state=state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor)
+    preemptor = preemptor_of(state, index.policy, job, now)
+    question = Question(state=state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor)
     taken = {each.run.run_id: each for each in plan.victims}
     words: dict[str, str] = {}
     for node_id in dict.fromkeys(plan.nodes):
@@ -23,14 +25,14 @@ def explain_plan(index: Index, job: Job, plan: victims.Plan, now: float) -> Mapp
     return words
 
 
-def _sentence(question: victims.Question, run_id: str, taken: Mapping[str, victims.Candidate]) -> str:
+def _sentence(question: Question, run_id: str, taken: Mapping[str, Candidate]) -> str:
     run = question.state.runs[run_id]
     found = taken.get(run_id)
     if found is not None:
         return f"leaves: v {run.v} under {question.preemptor.v}, cost {found.cost_gpu_seconds:.0f} GPU-seconds"
     if is_leaving(run):
         return "is leaving already"
-    if victims.rule_for(question, run) is None:
+    if rule_for(question, run) is None:
         return f"spared: v {run.v} is not far enough under {question.preemptor.v}"
-    guarded = victims.protection_from(question, run)
+    guarded = protection_from(question, run)
     return "spared: not needed" if guarded is None else f"spared: {guarded.sentence}"

@@ -16,9 +16,11 @@ from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, Member, Reason, Refusal, Run
 from makeway_policy.moments import moment
 from makeway_policy.priority import class_of
+from makeway_policy.question import Question, preemptor_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.rules import Strategy
+from makeway_policy.victim_sets import Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +30,7 @@ class Placed:
     members: tuple[Member, ...]
 
 
-Verdict = Placed | victims.Plan | Refusal
+Verdict = Placed | Plan | Refusal
 
 
 def judge(index: Index, job: Job, now: float) -> Verdict:
@@ -49,10 +51,8 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if placed is not None and over is None:
         return placed
     if not closed and _victims_in_reach(index, job, now):
-        preemptor = victims.preemptor_of(index.state, index.policy, allowed, now)
-        question = victims.Question(
-            state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor
-        )
+        preemptor = preemptor_of(index.state, index.policy, allowed, now)
+        question = Question(state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor)
         plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
         if plan is not None and (over is None or _eases(index, job, plan)):
             return plan
@@ -89,7 +89,7 @@ def _victims_in_reach(index: Index, job: Job, now: float) -> bool:
     return job.no_victims_until <= now and index.hosts.in_reach(job, now)
 
 
-def _eases(index: Index, job: Job, plan: victims.Plan) -> bool:
+def _eases(index: Index, job: Job, plan: Plan) -> bool:
     """Whether the job's own team gives something up for it. What leaves anyway eases its quota once it has left."""
     return any(index.state.jobs[each.run.job_id].team == job.team for each in plan.victims)
 

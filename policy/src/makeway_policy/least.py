@@ -4,6 +4,7 @@ from makeway_policy import costs, placement, protection
 from makeway_policy.model import LeaseKind, Run
 from makeway_policy.question import Question
 from makeway_policy.reach import CardReach
+from makeway_policy.rules import VictimOrder
 from makeway_policy.victim_nodes import Host
 
 Least = tuple[int, float, float, int, int, tuple[int, int], float, tuple[int, ...]]
@@ -12,6 +13,22 @@ Least = tuple[int, float, float, int, int, tuple[int, int], float, tuple[int, ..
 
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
+
+
+def cannot_beat(question: Question, host: Host, best_key: tuple[object, ...]) -> bool:
+    """Whether neither this node nor any after it can have a set that compares better."""
+    breaches, highest, cost = best_key[:3]
+    if question.policy.victims is not VictimOrder.PRIORITY_FIRST or breaches:
+        return False
+    return (host.v, host.cost) > (highest, cost)
+
+
+def is_worse(question: Question, host: Host, best_key: tuple[object, ...]) -> bool:
+    """Whether no set on this very node compares better, as things are now (the host's own bound on cost is older)."""
+    if question.policy.victims is not VictimOrder.PRIORITY_FIRST or best_key[0] or host.reach is None:
+        return False
+    found = least(question, host)
+    return found is not None and found > best_key[: len(found)]
 
 
 def least(question: Question, host: Host) -> Least | None:

@@ -1,0 +1,105 @@
+"""Who has to leave for a gang: member by member to the node whose set compares best, then nobody who is not needed."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from makeway_policy.candidates import Candidate, candidates_on
+from makeway_policy.least import cannot_beat
+from makeway_policy.question import Question
+from makeway_policy.victim_nodes import Host
+from makeway_policy.victim_room import place, spare
+from makeway_policy.victim_sets import Plan, plan_of
+
+_NEAR = 32
+"""So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
+
+_PLACES = 64
+"""Up to so many pairs of a member and a node, other places are tried for a gang if that spares a victim."""
+
+
+def gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
+    """Member by member to the node whose set compares best, then nobody who is not needed over all."""
+    shape = question.preemptor.job.shape
+    near = tuple(host.node_id for host in hosts[:_NEAR])
+    patience = question.now + max((each.grace_seconds for each in candidates_on(question, near)), default=math.inf)
+    taken: list[Candidate] = []
+    nodes: tuple[str, ...] = ()
+    for _ in range(shape.members):
+        best = _best_extension(question, hosts, (nodes, taken), patience)
+        if best is None:
+            return None
+        nodes, taken = best[0].nodes, best[1]
+    nodes, taken = _elsewhere(question, nodes, taken, patience)
+    return spare(question, nodes, taken, patience)
+
+
+def _elsewhere(
+    question: Question, nodes: tuple[str, ...], taken: list[Candidate], patience: float
+) -> tuple[tuple[str, ...], list[Candidate]]:
+    """Spare victims by other places for the members, among the nodes that the others leave.
+
+    Member by member, a gang of victims counts for the node at hand alone; here for all that it frees.
+    """
+    for candidate in sorted(taken, key=lambda each: (-each.run.v, -each.cost_gpu_seconds, each.key[2:])):
+        fewer = [each for each in taken if each is not candidate]
+        near = tuple(dict.fromkeys((*nodes, *(node_id for each in fewer for node_id in each.run.node_ids))))
+        if not fewer or len(near) * len(nodes) > _PLACES:
+            continue
+        found = _nodes_for(question, near, fewer, patience)
+        if found is not None:
+            nodes, taken = found, fewer
+    return nodes, taken
+
+
+def _nodes_for(
+    question: Question, near: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[str, ...] | None:
+    """A node for each member, the first that takes it; None if there is none for one."""
+    shape = question.preemptor.job.shape
+    chosen: tuple[str, ...] = ()
+    for _ in range(shape.members):
+        free = (node_id for node_id in near if not (shape.distinct_nodes and node_id in chosen))
+        fitting = (node_id for node_id in free if place(question, (*chosen, node_id), taken, patience) is not None)
+        following = next(fitting, None)
+        if following is None:
+            return None
+        chosen = (*chosen, following)
+    return chosen
+
+
+def _best_extension(
+    question: Question, hosts: Sequence[Host], so_far: tuple[tuple[str, ...], list[Candidate]], patience: float
+) -> tuple[Plan, list[Candidate]] | None:
+    nodes, taken = so_far
+    highest = float(max((each.run.v for each in taken), default=-1))
+    best: tuple[Plan, list[Candidate]] | None = None
+    for host in hosts:
+        if best is not None and cannot_beat(question, replace(host, v=max(host.v, highest)), best[0].key):
+            break
+        if question.preemptor.job.shape.distinct_nodes and host.node_id in nodes:
+            continue
+        option = _extend(question, (*nodes, host.node_id), taken, patience)
+        if option is None:
+            continue
+        if best is None or option[0].key < best[0].key:
+            best = option
+        if len(option[1]) == len(taken):
+            break
+    return best
+
+
+def _extend(
+    question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[Plan, list[Candidate]] | None:
+    """The set grown until one more member fits on the last of the nodes."""
+    mine = {each.run.run_id for each in taken}
+    rest = [each for each in candidates_on(question, nodes[-1:]) if each.run.run_id not in mine]
+    grown = list(taken)
+    for following in (None, *rest):
+        if following is not None:
+            grown.append(following)
+        fits = place(question, nodes, grown, patience)
+        if fits is not None:
+            return plan_of(question, fits, grown), grown
+    return None

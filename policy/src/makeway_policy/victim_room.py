@@ -1,0 +1,91 @@
+"""Whether a preemptor has room once a set of victims has left, whether the set is legal, whom of it can be spared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from makeway_policy import placement, protection, quota
+from makeway_policy.candidates import Candidate, groups_of, leaves_by
+from makeway_policy.model import LeaseKind
+from makeway_policy.priority import class_of
+from makeway_policy.question import Question
+from makeway_policy.rooms import NodeRoom, trial_room
+from makeway_policy.victim_sets import Plan, plan_of
+
+
+def spare(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> Plan | None:
+    """Put back whoever is not needed, highest v first, then highest cost; None if the set is not legal."""
+    needed = list(taken)
+    for candidate in sorted(taken, key=lambda each: (-each.run.v, -each.cost_gpu_seconds, each.key[2:])):
+        fewer = [each for each in needed if each is not candidate]
+        if place(question, nodes, fewer, patience) is not None:
+            needed = fewer
+    fits = place(question, nodes, needed, patience)
+    if fits is None or not _respects_guarantees(question, needed) or not _may_have(question, fits, needed):
+        return None
+    return plan_of(question, fits, needed)
+
+
+def place(
+    question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
+) -> tuple[placement.Fit, ...] | None:
+    """The members on their nodes once `taken` have left; None if one does not fit, or a quota or group forbids it."""
+    gone = [each.run.run_id for each in taken]
+    if _group_broken(question, taken) or not _within_quota(question, gone):
+        return None
+    job, state = question.preemptor.job, question.state
+    strategy = class_of(job, question.policy).placement
+    fits: list[placement.Fit] = []
+    for node_id in nodes:
+        room = trial_room(state, question.rooms[node_id], gone, [each.member for each in fits])
+        fitted = placement.fit(_patient(question, room, gone, patience), job, question.policy, strategy, later=True)
+        if fitted is None:
+            return None
+        fits.append(fitted)
+    return tuple(fits)
+
+
+def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:
+    """The room without the cards that others leave only after `patience`; a hold that is taken brings its own wait."""
+    going = [run.run_id for run in room.leaving if run.run_id not in gone]
+    slow = {run_id for run_id in going if leaves_by(question, (run_id,)) > patience}
+    if not slow:
+        return room
+    taken = {run_id for run_id in gone if protection.is_hold(question.state.runs[run_id])}
+    cards = (card for card in room.cards if not slow.intersection(card.leaving) or taken.intersection(card.leaving))
+    return replace(room, cards=tuple(cards))
+
+
+def _group_broken(question: Question, taken: Sequence[Candidate]) -> bool:
+    state = question.state
+    return any(group.hard and down > protection.group_room(state, group) for group, down in groups_of(question, taken))
+
+
+def _within_quota(question: Question, gone: Sequence[str]) -> bool:
+    job = question.preemptor.job
+    units = quota.needed_units(job, None, question.state)
+    return quota.refusal_of(question.state, question.policy, job, units, gone) is None
+
+
+def _respects_guarantees(question: Question, taken: Sequence[Candidate]) -> bool:
+    """Whether each victim of another team is still borrowed when the other victims have gone."""
+    state, own_team = question.state, question.preemptor.job.team
+    gone = {each.run.run_id for each in taken}
+    for each in taken:
+        team = state.jobs[each.run.job_id].team
+        if team == own_team or state.team(team).guarantee == 0:
+            continue
+        if each.run.run_id not in quota.borrowed_runs(state, team, gone - {each.run.run_id}):
+            return False
+    return True
+
+
+def _may_have(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> bool:
+    """Quota and, for a reclaim, the guarantee by what the placement takes: of a share that is known only now."""
+    state, job = question.state, question.preemptor.job
+    if placement.kind_of(job.shape) is LeaseKind.WHOLE:
+        return True
+    units = quota.units_of_members(state, [each.member for each in fits])
+    gone = [each.run.run_id for each in taken]
+    if quota.refusal_of(state, question.policy, job, units, gone) is not None:
+        return False
+    return quota.within_guarantee(state, job, units, gone) or all(each.rule != "reclaim" for each in taken)
