@@ -85,17 +85,19 @@ class Demand:
         """How much fragmentation grows with one member of the shape, by profile; whoever finds one adds it."""
         return self._growths.setdefault(shape, {})
 
-    def growth(self, room: NodeRoom, member: Member) -> int:
-        """How much fragmentation grows, in steps, if the member is placed on the node now."""
+    def growth(self, room: NodeRoom, member: Member, *, later: bool = False) -> int:
+        """How much fragmentation grows, in steps, if the member is placed on the node, now or `later`, once what is
+        leaving has left."""
         if not room.cards:
             return 0
         taken = {lease.gpu_id: (lease.vram_mib, lease.slots) for lease in member.leases}
-        cards = [(card.gpu, _milli(card)) for card in room.cards]
+        cards = [(card.gpu, _milli(card, later=later)) for card in room.cards]
+        cpus = room.cpus_later if later else room.cpus_now
         left = [
             milli - min(milli, _part(gpu, *taken[gpu.gpu_id])) if gpu.gpu_id in taken else milli for gpu, milli in cards
         ]
-        before = self._amount(room, [milli for _, milli in cards], room.cpus_now)
-        return growth_steps(before, self._amount(room, left, room.cpus_now - member.cpus))
+        before = self._amount(room, [milli for _, milli in cards], cpus)
+        return growth_steps(before, self._amount(room, left, cpus - member.cpus))
 
     def _amount(self, room: NodeRoom, cards: Iterable[int], cpus: float) -> float:
         key = (_kind(room), Left(cards=tuple(sorted(cards)), cpus=cpus))
@@ -127,16 +129,21 @@ def _kind(room: NodeRoom) -> Kind:
     return (gpu.type_name, gpu.vram_mib, gpu.slots, gpu.mig_profile, room.node.cpus, room.gpu_count)
 
 
-def _milli(card: CardRoom) -> int:
-    """Thousandths of the card that are left now."""
+def _milli(card: CardRoom, *, later: bool = False) -> int:
+    """Thousandths of the card that are left now, or once what is leaving has left."""
     gpu = card.gpu
-    if not card.kinds_now:
+    vram, slots, kinds = (
+        (card.vram_later, card.slots_later, card.kinds_later)
+        if later
+        else (card.vram_now, card.slots_now, card.kinds_now)
+    )
+    if not kinds:
         return CARD_MILLI
-    if LeaseKind.WHOLE in card.kinds_now or card.slots_now <= 0:
+    if LeaseKind.WHOLE in kinds or slots <= 0:
         return 0
-    if LeaseKind.SIZED in card.kinds_now:
-        return max(0, CARD_MILLI * card.vram_now // max(1, gpu.vram_mib))
-    return CARD_MILLI * card.slots_now // max(1, gpu.slots)
+    if LeaseKind.SIZED in kinds:
+        return max(0, CARD_MILLI * vram // max(1, gpu.vram_mib))
+    return CARD_MILLI * slots // max(1, gpu.slots)
 
 
 def _part(gpu: Gpu, vram_mib: int, slots: int) -> int:

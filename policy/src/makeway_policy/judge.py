@@ -52,7 +52,9 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         return placed
     if not closed and _victims_in_reach(index, job, now):
         preemptor = preemptor_of(index.state, index.policy, allowed, now)
-        question = Question(state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor)
+        question = Question(
+            state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor, demand=index.demand
+        )
         plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
         if plan is not None and (over is None or _eases(index, job, plan)):
             return plan

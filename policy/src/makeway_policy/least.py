@@ -1,34 +1,48 @@
 """A bound from below on every set of victims on a node, as a key that compares like those of `victims`."""
 
+from math import isclose
+
 from makeway_policy import costs, placement, protection
+from makeway_policy.left_over import least_left_over
 from makeway_policy.model import LeaseKind, Run
-from makeway_policy.question import Question
+from makeway_policy.question import Question, SetKey
 from makeway_policy.reach import CardReach
 from makeway_policy.rules import VictimOrder
 from makeway_policy.victim_nodes import Host
 
-Least = tuple[int, float, float, int, int, tuple[int, int], float, tuple[int, ...]]
+Least = tuple[int, float, float, int, int, tuple[int, int], float, float, tuple[int, ...]]
 """Soft breaches, highest v, cost, victims, dislike, distance of cards (NVLink groups beyond the first, then indices),
--newest submit, and -its admission number."""
+what is left over of the node, -newest submit, and -its admission number."""
+
+_MORE = 1.0 + 1e-6
+"""Costs that differ by less are the same."""
 
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
 
 
-def cannot_beat(question: Question, host: Host, best_key: tuple[object, ...]) -> bool:
-    """Whether neither this node nor any after it can have a set that compares better."""
+def cannot_beat(question: Question, host: Host, best_key: SetKey, *, settled: bool = False) -> bool:
+    """Whether neither this node nor any after it can have a better set; `settled`: one that loses less."""
     breaches, highest, cost = best_key[:3]
     if question.policy.victims is not VictimOrder.PRIORITY_FIRST or breaches:
         return False
-    return (host.v, host.cost) > (highest, cost)
+    return (host.v, host.cost * (_MORE if settled else 1.0)) > (highest, cost)
 
 
-def is_worse(question: Question, host: Host, best_key: tuple[object, ...]) -> bool:
-    """Whether no set on this very node compares better, as things are now (the host's own bound on cost is older)."""
+def is_worse(question: Question, host: Host, best_key: SetKey, *, settled: bool = False) -> bool:
+    """Whether no set on this very node compares better, as things are now (the host's own bound on cost is older).
+
+    `settled`: among sets that lose as much the choice is made, so that one on this node would have to lose less.
+    """
     if question.policy.victims is not VictimOrder.PRIORITY_FIRST or best_key[0] or host.reach is None:
         return False
     found = least(question, host)
-    return found is not None and found > best_key[: len(found)]
+    return found is not None and (found > best_key[: len(found)] or (settled and loses_as_much(found, best_key)))
+
+
+def loses_as_much(key: SetKey, other: SetKey) -> bool:
+    """Whether two sets are equal in soft breaches, highest v, and cost but for a rounding."""
+    return key[:2] == other[:2] and isclose(key[2], other[2], rel_tol=_MORE - 1.0)
 
 
 def least(question: Question, host: Host) -> Least | None:
@@ -62,6 +76,7 @@ def least(question: Question, host: Host) -> Least | None:
         _fewest(taken, needed),
         -len(shape.affinity),
         (0, shape.gpus - 1 if distinct else 0),
+        least_left_over(question, host.reach, taken),
         -newest,
         (-last,),
     )

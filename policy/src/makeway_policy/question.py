@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from makeway_policy import quota
+from makeway_policy.demand import Demand
 from makeway_policy.model import Job
 from makeway_policy.priority import class_of, may_take_victims, preemption_value
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
+
+SetKey = tuple[float, float, float, *tuple[object, ...]]
+"""By what sets of victims compare, smaller is better: soft breaches, highest v, cost (as the policy orders), others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,13 +28,17 @@ class Preemptor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is asked: the state (with its room per node) and policy as they are now, and who asks."""
+    """What is asked: the state (with its room per node) and policy as they are now, and who asks.
+
+    `demand` is what fragmentation is weighed by, where the policy weighs it.
+    """
 
     state: PoolState
     rooms: Mapping[str, NodeRoom]
     policy: Policy
     now: float
     preemptor: Preemptor
+    demand: Demand | None = None
 
 
 def preemptor_of(state: PoolState, policy: Policy, job: Job, now: float) -> Preemptor:

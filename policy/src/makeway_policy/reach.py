@@ -152,6 +152,7 @@ class _RunReach:
     gpus: int
     here: int
     grace: float
+    grows: bool
     changes_at: float
 
 
@@ -171,6 +172,7 @@ def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float
         gpus=costs.gpus_of(run),
         here=sum(len(member.leases) for member in run.members if member.node_id == node_id),
         grace=0.0 if protection.is_hold(run) else costs.grace_of(job, policy),
+        grows=run.started_at is not None and not protection.is_hold(run),
         changes_at=_ENDLESS if changes_at is None else changes_at,
     )
 
@@ -192,7 +194,7 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardRea
         lost=max(each.lost for each in staying) if alone else 0.0,
         gpus=staying[0].gpus if alone else 1,
         here=staying[0].here if alone else 1,
-        at=now,
+        at=now if all(each.grows for each in staying) else _ENDLESS,
         grace=min(each.grace for each in staying),
         changes_at=min(each.changes_at for each in staying),
     )

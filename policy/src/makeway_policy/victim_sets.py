@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from makeway_policy import affinity, placement, protection
 from makeway_policy.candidates import Candidate, groups_of
+from makeway_policy.left_over import left_over
 from makeway_policy.model import Member
-from makeway_policy.question import Question
+from makeway_policy.question import Question, SetKey
 from makeway_policy.rules import VictimOrder
 from makeway_policy.state import PoolState
 
@@ -18,7 +19,7 @@ class Plan:
     members: tuple[Member, ...]
     after: frozenset[str]
     victims: tuple[Candidate, ...]
-    key: tuple[object, ...]
+    key: SetKey
     cost_gpu_seconds: float
     longest_grace_seconds: float
 
@@ -45,9 +46,7 @@ def plan_of(question: Question, fits: Sequence[placement.Fit], taken: Sequence[C
     )
 
 
-def _set_key(
-    question: Question, members: Sequence[Member], taken: Sequence[Candidate], cost: float
-) -> tuple[object, ...]:
+def _set_key(question: Question, members: Sequence[Member], taken: Sequence[Candidate], cost: float) -> SetKey:
     state, policy = question.state, question.policy
     gone = [each.run.run_id for each in taken]
     breaches = sum(max(0, count - protection.group_room(state, group)) for group, count in groups_of(question, taken))
@@ -58,6 +57,7 @@ def _set_key(
         len(taken),
         -affinity.score_of_nodes(state, _node_key(members), question.preemptor.job.shape, gone),
         _scatter(state, members),
+        left_over(question, members, gone),
         -oldest,
         tuple(sorted(-job.order for job in jobs)),
         _node_key(members),

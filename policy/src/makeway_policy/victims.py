@@ -7,7 +7,8 @@ node whose set compares best, then puts back over all. Sets compare by:
  (b) highest victim v, lower is better
  (c) cost
  (d) number of victims
- (e) what the preemptor gets: how much it likes the nodes by label, then how far apart the cards are
+ (e) what the preemptor gets: how much it likes the nodes by label, then how far apart the cards are, then what is left
+     over of the nodes, by its class's strategy (`left_over`)
  (f) newest submit
  (g) id
 A set that fails protection or quota yields to the next. Another job's hold is a candidate like a run, at cost 0.
@@ -19,12 +20,16 @@ from collections.abc import Iterable, Sequence
 from makeway_policy import placement
 from makeway_policy.candidates import Candidate, candidates_on, leaves_by
 from makeway_policy.gang_victims import gang_plan
-from makeway_policy.least import cannot_beat, is_worse
+from makeway_policy.least import cannot_beat, is_worse, loses_as_much
 from makeway_policy.model import LeaseKind
 from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import place, spare
 from makeway_policy.victim_sets import Plan
+
+_TIES = 16
+"""So many sets that lose as much (highest v and cost) are compared by the rest of their keys, then the best of them
+will do: where everything on thousands of nodes is alike, an eviction must not wait for all of them to be tried."""
 
 
 def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
@@ -36,15 +41,21 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
         return gang_plan(question, tuple(hosts))
     best: Plan | None = None
     soonest: Plan | None = None
+    ties = 0
     for host in hosts:
-        if best is not None and cannot_beat(question, host, best.key):
+        settled = ties >= _TIES
+        if best is not None and cannot_beat(question, host, best.key, settled=settled):
             break
-        if best is not None and is_worse(question, host, best.key):
+        if best is not None and is_worse(question, host, best.key, settled=settled):
             continue
         plan = _node_plan(question, host.node_id)
         if plan is None:
             continue
         if plan.victims:
+            if best is not None and loses_as_much(plan.key, best.key):
+                ties += 1
+            elif best is None or plan.key < best.key:
+                ties = 0
             best = plan if best is None or plan.key < best.key else best
         elif soonest is None or _when(question, plan) < _when(question, soonest):
             soonest = plan
