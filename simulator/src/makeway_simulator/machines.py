@@ -4,7 +4,7 @@ import heapq
 import math
 from dataclasses import replace
 
-from makeway_policy import lifecycle
+from makeway_policy import costs, lifecycle
 from makeway_policy.model import GpuHealth, LeaseState, Mode, NodeHealth, Run, RunState, StopCause
 from makeway_policy.priority import class_of
 from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end
@@ -13,6 +13,7 @@ from makeway_policy.state import PoolState
 
 from makeway_simulator.accounts import Accounts
 from makeway_simulator.book import Book, Live
+from makeway_simulator.network import Network, Notice
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.physics import Course
 from makeway_simulator.rivals.loop import Cost
@@ -37,18 +38,19 @@ class Machines:
         self._saves: list[tuple[float, str]] = []
         self._starting: dict[str, float] = {}
         self._stuck: dict[str, float] = {}
-        self._unheard: list[str] = []
+        self._network = Network(setting.silence_seconds)
         self._charged_at = 0.0
 
     # When something is due
 
     def next_at(self) -> float | None:
-        """When the next start is complete or the next run is gone; None if none will."""
-        return self._events[0][0] if self._events else None
+        """When the next start is complete, run gone or node silent; None if none will."""
+        moments = [self._events[0][0] if self._events else None, self._network.next_at(self.now)]
+        return min((at for at in moments if at is not None), default=None)
 
     def catch_up(self) -> bool:
         """Carry out what is due now. Returns whether anything was."""
-        found = False
+        found = self._look_at_nodes()
         while self._events and self._events[0][0] <= self.now:
             run_id = heapq.heappop(self._events)[1]
             if self._starting.get(run_id, math.inf) <= self.now:
@@ -92,6 +94,8 @@ class Machines:
         if run is None or run.begun_at is not None or run.after or run.lease_state is not LeaseState.LIVE:
             return False
         if any(self.state.gpus[lease.gpu_id].health in _UNUSABLE for lease in run.leases):
+            return False
+        if self._network.cut_off(run.node_ids) is not None:
             return False
         lifecycle.run_begun(self.state, run.run_id, self.now)
         delay = max((self._setting.start_seconds.get(node_id, 0.0) for node_id in run.node_ids), default=0.0)
@@ -149,6 +153,11 @@ class Machines:
             self.release_unstarted(run_id)
             return
         live = found[1]
+        node_id = self._network.cut_off(self.state.runs[run_id].node_ids)
+        if node_id is not None:
+            notice = Notice(run_id=run_id, grace_seconds=grace_seconds, cause=cause, kind=kind)
+            self._network.keep_notice(node_id, notice)
+            return
         live.kind = kind or _KINDS.get(cause, EndKind.PREEMPTED)
         if live.leaving is None:
             live.noticed_at = self.now
@@ -203,9 +212,9 @@ class Machines:
         if found is None or found[1].ends_at > self.now:
             return
         book, live = found
-        run = self.state.runs[run_id]
-        if any(self.state.nodes[node_id].health is NodeHealth.UNKNOWN for node_id in run.node_ids):
-            self._unheard.append(run_id)
+        node_id = self._network.cut_off(self.state.runs[run_id].node_ids)
+        if node_id is not None:
+            self._network.keep_end(node_id, run_id)
             return
         if live.leaving is None and live.course.finishes_at > live.limit_at:
             if book.job.detail is not None:
@@ -263,14 +272,35 @@ class Machines:
 
     def silence(self, node_id: str) -> None:
         """A node is not heard any more; its runs go on."""
-        self.state.put_node(replace(self.state.nodes[node_id], health=NodeHealth.UNKNOWN))
+        self._network.cut(node_id, self.now)
+        self._look_at_nodes()
 
     def return_of(self, node_id: str) -> None:
-        """A node is heard again, and tells what has ended meanwhile."""
+        """A node is heard again: it tells what has ended, and is told what was decided meanwhile.
+
+        What runs there and was replaced has to stop; its result counts for nothing.
+        """
         self.state.put_node(replace(self.state.nodes[node_id], health=NodeHealth.READY))
-        told, self._unheard = self._unheard, []
-        for run_id in told:
+        back, taken = self._network.restore(node_id, self.now)
+        for gpu_id in taken:
+            self.state.put_gpu(replace(self.state.gpus[gpu_id], health=GpuHealth.QUARANTINED))
+        for notice in back.notices:
+            self.stop(notice.run_id, notice.grace_seconds, notice.cause, notice.kind)
+        for run_id in back.ends:
             self._at(self.now, run_id)
+        for run in self.state.runs_on_node(node_id):
+            self.start_if_live(run)
+
+    def _look_at_nodes(self) -> bool:
+        """See which nodes count as silent by now, and which cards are empty again. Returns whether anything changed."""
+        before = self.state.hardware_version
+        for node_id in self._network.silent(self.now):
+            node = self.state.nodes[node_id]
+            if node.health is NodeHealth.READY:
+                self.state.put_node(replace(node, health=NodeHealth.UNKNOWN))
+        for gpu_id in self._network.emptied(self.now):
+            self.state.put_gpu(replace(self.state.gpus[gpu_id], health=GpuHealth.AVAILABLE))
+        return self.state.hardware_version != before
 
     def lose(self, node_id: str) -> None:
         """A node is declared dead: what ran there is lost, and goes on elsewhere with what it had done."""
@@ -281,6 +311,8 @@ class Machines:
                 self.release_unstarted(run.run_id)
                 continue
             book, live = found
+            grace = costs.grace_of(self.state.jobs[run.job_id], self.policy)
+            self._network.leave_behind(node_id, live.gpus, live.course.leave(self.now, grace).at - self.now)
             live.kind = EndKind.LOST
             book.saved = live.course.done_by(self.now)
             followers = self._release(book, live)

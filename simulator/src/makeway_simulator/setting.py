@@ -13,6 +13,9 @@ from makeway_simulator.physics import Physics
 from makeway_simulator.rivals.loop import Cost
 from makeway_simulator.trace import Cluster
 
+SILENCE_SECONDS: Final = 15.0
+"""A node that is not heard for so long is UNKNOWN."""
+
 VRAM_MIB: Final = 81_920
 """What a card has where nothing says so."""
 
@@ -22,6 +25,7 @@ class Setting:
     """What is simulated.
 
     The hardware is `cluster`, unless `nodes` and `gpus` are given. On a node of `start_seconds` a start takes so long.
+    A node that is cut off counts as silent after `silence_seconds`.
     """
 
     cluster: Cluster
@@ -33,6 +37,7 @@ class Setting:
     nodes: tuple[Node, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     start_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    silence_seconds: float = SILENCE_SECONDS
 
     def hardware(self) -> tuple[tuple[Node, ...], tuple[Gpu, ...]]:
         """The nodes and their GPUs."""

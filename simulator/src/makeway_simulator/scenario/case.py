@@ -4,7 +4,7 @@ A case says everything in full: each node, each job by its own name, each time a
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
@@ -28,6 +28,7 @@ from makeway_simulator.scenario.document import (
 from makeway_simulator.scenario.forms import TAGS
 from makeway_simulator.scenario.nodes import CaseNode, nodes_of
 from makeway_simulator.scenario.wanted import Expectation
+from makeway_simulator.setting import SILENCE_SECONDS
 
 END_SECONDS: Final = 86_400.0
 """A case without `until` is watched for so long at most."""
@@ -82,6 +83,7 @@ class Case:
     expect: tuple[Expectation, ...]
     policy: Mapping[str, Any]
     until: float
+    node_timeout: float = SILENCE_SECONDS
     live: Live | None = None
     places: Mapping[str, str] = field(default_factory=dict)
 
@@ -179,15 +181,23 @@ def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Ca
         teams=scenario.teams or {},
         groups=scenario.groups or {},
         jobs=jobs,
-        actions=tuple(
-            CaseAction(at=float(_fixed(each.at)), entry=each, where=f"actions[{number}]")
-            for number, each in enumerate(actions)
-        ),
+        actions=tuple(_actions(actions, scenario.until or END_SECONDS)),
         expect=scenario.expect or (),
         policy=policy,
         until=scenario.until or END_SECONDS,
+        node_timeout=scenario.cluster.node_timeout,
         live=scenario.live,
     )
+
+
+def _actions(entries: Iterable[ActionEntry], until: float) -> Iterator[CaseAction]:
+    """Each action, and the end of one that lasts for a time."""
+    for number, entry in enumerate(entries):
+        at, where = float(_fixed(entry.at)), f"actions[{number}]"
+        yield CaseAction(at=at, entry=entry, where=where)
+        if entry.cut_network is not None and entry.for_ is not None:
+            ends = min(at + entry.for_, until)
+            yield CaseAction(at=ends, entry=ActionEntry(at=ends, restore_network=entry.cut_network), where=where)
 
 
 def _fixed(at: float | Sweep) -> float:

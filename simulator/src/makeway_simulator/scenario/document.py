@@ -31,6 +31,7 @@ from makeway_simulator.scenario.forms import (
     either,
 )
 from makeway_simulator.scenario.wanted import Expectation
+from makeway_simulator.setting import SILENCE_SECONDS
 
 CARDS_MOST: Final = 1024
 """Of a node."""
@@ -71,6 +72,7 @@ class ClusterEntry(Card):
     """The nodes."""
 
     nodes: Annotated[tuple[NodeForms, ...], Listed] = Field(description="Names, or nodes in full.")
+    node_timeout: Time = Field(default=SILENCE_SECONDS, description="A node not heard for so long is UNKNOWN.")
     gpus_each: int = Field(default=1, ge=0, le=CARDS_MOST, description="Cards of a node that does not say it itself.")
 
 
@@ -226,6 +228,7 @@ class ActionEntry(SpecModel):
     cordon: JobNames | None = Field(default=None, description="Nothing new on these nodes.")
     uncordon: JobNames | None = Field(default=None, description="They may be used again.")
     cut_network: JobNames | None = Field(default=None, description="These nodes are not heard.")
+    for_: Period | None = Field(default=None, alias="for", description="cut_network: so long; else until restored.")
     restore_network: JobNames | None = Field(default=None, description="They are heard again.")
     declare_dead: JobNames | None = Field(default=None, description="These nodes, and what ran there, are lost.")
     quarantine: JobNames | None = Field(default=None, description="GPUs that are not to be used: node-a/0.")

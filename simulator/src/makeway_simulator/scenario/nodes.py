@@ -33,7 +33,7 @@ class CaseNode:
 
 def nodes_of(cluster: ClusterEntry) -> Iterator[CaseNode]:
     """The nodes in full."""
-    common = cluster.model_dump(exclude_unset=True, exclude={"nodes", "gpus_each"})
+    common = cluster.model_dump(exclude_unset=True, exclude={"nodes", "gpus_each", "node_timeout"})
     for node in cluster.nodes:
         given = {"name": node} if isinstance(node, str) else node.model_dump(exclude_unset=True)
         yield _node({"gpus": cluster.gpus_each, **common, **given})

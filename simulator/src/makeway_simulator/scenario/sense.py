@@ -10,7 +10,7 @@ from makeway_simulator.scenario.case import Case, CaseAction, CaseJob
 from makeway_simulator.scenario.document import ActionEntry
 from makeway_simulator.scenario.nodes import CaseNode, node_of
 
-NO_VERBS: Final = frozenset({"at", "signal", "refused", "force"})
+NO_VERBS: Final = frozenset({"at", "signal", "refused", "force", "for_"})
 _OF_NODES: Final = ("drain", "cordon", "uncordon", "cut_network", "restore_network", "declare_dead")
 
 
@@ -66,6 +66,8 @@ def _job(case: Case, job: CaseJob, nodes: dict[str, CaseNode], classes: set[str]
 
 def _action(case: Case, action: CaseAction, nodes: dict[str, CaseNode]) -> None:
     entry, verb = action.entry, verb_of(action.entry, action.where)
+    if entry.for_ is not None and verb != "cut_network":
+        raise ScenarioError(f"{action.where}.for", "is for cut_network alone")
     if action.at > case.until:
         raise ScenarioError(f"{action.where}.at", f"is after the end, which is at {case.until:g}")
     if getattr(entry, verb) is None:

@@ -78,6 +78,7 @@ def _setting(case: Case, policy: Policy) -> Setting:
         ),
         nodes=tuple(hardware.node_value(node) for node in case.nodes),
         gpus=gpus,
+        silence_seconds=case.node_timeout,
         start_seconds={node.name: node.start_seconds for node in case.nodes if node.start_seconds},
     )
 

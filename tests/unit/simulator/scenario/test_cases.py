@@ -119,8 +119,40 @@ def test_a_node_that_is_declared_dead_loses_its_runs_and_one_that_is_silent_keep
         actions=[{"at": 30, "cut_network": "node-a"}, {"at": 150, "restore_network": "node-a"}],
     )  # fmt: skip
     assert [run.gpus for run in silent.runs_of("a")] == [("node-a/0",)]
-    assert silent.at(40).jobs["a"].state == "UNKNOWN"
+    assert silent.at(44).jobs["a"].state == "RUNNING"
+    assert silent.at(45).jobs["a"].state == "UNKNOWN"
     assert silent.at(150).jobs["a"].state == "SUCCEEDED"
+
+
+def test_what_is_decided_before_a_silence_is_noticed_reaches_the_node_when_it_is_heard_again() -> None:
+    found = history(
+        cluster={"nodes": ["node-a"], "node_timeout": 30},
+        jobs=[{"id": "a", "at": 20, "dur": 10}, {"id": "b", "at": 21, "dur": 10}],
+        actions=[{"at": 10, "cut_network": "node-a", "for": 25}, {"at": 22, "cancel": "b"}],
+    )
+    assert found.at(30).jobs["a"].state == "STARTING"
+    assert [(run.started_at, run.ended_at) for run in found.runs_of("a")] == [(35, 45)]
+    assert found.runs_of("b") == ()
+
+
+def test_a_node_that_is_back_is_used_again_once_what_was_replaced_has_left_it() -> None:
+    found = history(
+        cluster={"nodes": ["node-a", "node-b"], "node_timeout": 5},
+        jobs=[{"id": "a", "dur": 100, "grace": 10}, {"id": "b", "needs": "node-a", "at": 30, "dur": 10}],
+        actions=[
+            {"at": 10, "cut_network": "node-a"},
+            {"at": 20, "declare_dead": "node-a"},
+            {"at": 50, "restore_network": "node-a"},
+        ],
+    )
+    assert [(run.gpus, run.started_at) for run in found.runs_of("a")] == [(("node-a/0",), 0), (("node-b/0",), 20)]
+    assert [run.started_at for run in found.runs_of("b")] == [60]
+    assert found.ended["a"] == 100
+
+
+def test_only_a_cut_lasts_for_a_time() -> None:
+    with pytest.raises(ScenarioError, match="cut_network alone"):
+        history(jobs=[{"id": "a"}], actions=[{"at": 1, "cordon": "node-a", "for": 5}])
 
 
 def test_a_job_that_fails_is_tried_again_as_often_as_it_says() -> None:
