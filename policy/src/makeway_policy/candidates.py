@@ -1,16 +1,16 @@
 """Who may be asked to leave for a preemptor: each possible victim with its rule, its cost and its place in order."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from makeway_policy import costs, protection, quota
+from makeway_policy.copies import value
 from makeway_policy.model import Group, Job, NodeHealth, Run
 from makeway_policy.priority import outranks
 from makeway_policy.question import Question
 from makeway_policy.state import is_leaving
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """A run that may be taken, with what ranks it."""
 

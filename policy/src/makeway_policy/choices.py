@@ -4,12 +4,13 @@ Each choice is already applied to the state when `decide` returns, so the new jo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from makeway_policy.copies import value
 from makeway_policy.model import Member, Mode, Refusal, Run, StopCause, Trigger
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Start:
     """A run without new victims: LIVE, or NEXT (PENDING) where it follows runs that leave anyway (`run.after`)."""
 
@@ -18,7 +19,7 @@ class Start:
     explanation: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Victim:
     """A run that is told to stop. `mode` says what becomes of its job.
 
@@ -34,7 +35,7 @@ class Victim:
     counts: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Preempt:
     """A run that needs victims: NEXT on its whole placement, free GPUs included, behind `run.after`.
 
@@ -53,7 +54,7 @@ class Preempt:
     explanation: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Evict:
     """A run is told to stop for nobody's sake: by hand, or because its node is drained. Its job is put back.
 
@@ -66,7 +67,7 @@ class Evict:
     explanation: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Grant:
     """A PENDING run gets its leases: the same run, now NEXT (behind `run.after`) or LIVE."""
 
@@ -74,7 +75,7 @@ class Grant:
     run: Run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Withdraw:
     """A hold ends: its run is to be stopped if it has not started. PENDING runs are gone at once.
 
@@ -90,7 +91,7 @@ class Withdraw:
     to: tuple[Member, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Stop:
     """A run is told to stop for its own sake (time limit, deadline), with its job's grace."""
 
@@ -100,7 +101,7 @@ class Stop:
     grace_seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Expire:
     """A waiting job has missed its `deadline` or `max_wait` and ends (state EXPIRED)."""
 
@@ -108,7 +109,7 @@ class Expire:
     refusal: Refusal
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Reclass:
     """A waiting job is degraded to a lower class, or promoted as if aged, because it is overdue.
 
@@ -123,7 +124,7 @@ class Reclass:
     own_priority: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Wait:
     """A job does not start now, for a reason that differs from its stored one.
 
@@ -139,7 +140,7 @@ class Wait:
 Choice = Start | Preempt | Evict | Grant | Withdraw | Stop | Expire | Reclass | Wait
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Decisions:
     """What one call chose, in order, and when time alone will change something next (None: never)."""
 

@@ -1,19 +1,28 @@
-"""Copies of frozen values with some fields changed, where `dataclasses.replace` would be most of the cost."""
+"""Frozen values that are cheap to make, and copies of them with some fields changed.
+
+A frozen dataclass sets each field of a new value through a call, and `dataclasses.replace` does the same again: of what
+every decision makes by the dozen that would be most of the cost. For the type checker these are the standard ones, and
+it is the checker that keeps the values frozen.
+"""
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["changed"]
+__all__ = ["changed", "value"]
 
 if TYPE_CHECKING:
-    # For the checker it is the standard function: it knows the fields.
+    from dataclasses import dataclass as value
     from dataclasses import replace as changed
 else:
+
+    def value(*, frozen: bool, kw_only: bool, slots: bool) -> Callable[[type[Any]], type[Any]]:
+        """A dataclass that is frozen for the type checker, and has a hash as if it were."""
+        return dataclass(kw_only=kw_only, slots=slots, unsafe_hash=frozen)
 
     def changed(value: Any, /, **fields_changed: Any) -> Any:
         """A copy of a slotted dataclass without `__post_init__`, with these fields changed."""

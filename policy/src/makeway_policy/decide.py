@@ -103,7 +103,11 @@ def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
     if isinstance(verdict, Refusal):
         index.block(bucket, verdict, now)
         return _tell(index, bucket, verdict)
-    choice = _start(index, job, verdict, now) if isinstance(verdict, Placed) else _preempt(index, job, verdict, now)
+    if isinstance(verdict, Placed):
+        choice: Choice = _start(index, job, verdict, now)
+    else:
+        index.wakeups.note_view()
+        choice = _preempt(index, job, verdict, now)
     index.sync(now)
     index.agenda.judge_again(bucket)
     return [choice]

@@ -31,7 +31,8 @@ def gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
             return None
         nodes, taken = best[0].nodes, best[1]
     nodes, taken = _elsewhere(question, nodes, taken, patience)
-    return spare(question, nodes, taken, patience)
+    fits = place(question, nodes, taken, patience)
+    return None if fits is None else spare(question, fits, taken, patience)
 
 
 def _elsewhere(

@@ -1,6 +1,6 @@
 """Where to look for victims: the nodes within a job's reach, most promising first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from makeway_policy import placement, priority
@@ -13,8 +13,9 @@ from makeway_policy.victim_nodes import Host, VictimNodes
 
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
-_LEFT_STALE = 16
-"""So many nodes may have changed before they are passed on although nobody asks."""
+_LEFT_STALE = 32
+_LEFT_FILLED = 128
+"""So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
 
@@ -22,19 +23,54 @@ _OWN_NODES = 64
 class Hosts:
     """The nodes that preemptors look at; brought up to date when asked."""
 
-    def __init__(self, state: PoolState, policy: Policy, queue: WaitingQueue, reaches: dict[str, NodeReach]) -> None:
+    def __init__(
+        self,
+        state: PoolState,
+        policy: Policy,
+        queue: WaitingQueue,
+        reaches: dict[str, NodeReach],
+        reach_of_filled: Callable[[str], None],
+    ) -> None:
         self.state = state
         self.policy = policy
         self.queue = queue
         self.reaches = reaches
+        self._reach_of_filled = reach_of_filled
+        self._filled: dict[str, None] = {}
         self._changed: dict[str, None] = {}
         self._victim_nodes: dict[tuple[tuple[object, ...], bool], VictimNodes] = {}
 
     def node_changed(self, node_id: str) -> None:
-        """Something on a node has changed: it is looked at anew when asked for."""
+        """What a node has to offer is known, and may be more than before."""
         self._changed[node_id] = None
-        if len(self._changed) > _LEFT_STALE:
-            self._pass_on()
+
+    def filled(self, node_id: str) -> None:
+        """A node has less to offer than is noted: how much is found out when somebody asks for it."""
+        self._filled[node_id] = None
+
+    def forget_filled(self, node_id: str) -> bool:
+        """What a node has to offer is known again, or it is gone. Returns whether it was not known."""
+        if node_id in self._filled:
+            del self._filled[node_id]
+            return True
+        return False
+
+    def tidy(self) -> None:
+        """Look at what has changed, where it is so much that the next who asks would wait for it."""
+        if len(self._filled) > _LEFT_FILLED:
+            for node_id in tuple(self._filled):
+                self.reach_of(node_id)
+                self._changed[node_id] = None
+        self._pass_on()
+        for found in self._victim_nodes.values():
+            if found.stale > _LEFT_STALE:
+                found.refresh()
+
+    def reach_of(self, node_id: str) -> NodeReach | None:
+        """What a node has to offer as things are; None if it is gone."""
+        if self._filled and self.forget_filled(node_id):
+            self._reach_of_filled(node_id)
+        return self.reaches.get(node_id)
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
         """How far the job may reach for victims; None if it may take none."""
@@ -87,7 +123,7 @@ class Hosts:
     def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
         found = []
         for node_id in sorted(node_ids):
-            reach = self.reaches.get(node_id)
+            reach = self.reach_of(node_id)
             bound = OUT_OF_REACH if reach is None else reach.bound(shape, overrides=overrides)
             if bound <= limit:
                 found.append(Host(node_id=node_id, v=bound[0], cost=0.0))
@@ -110,7 +146,9 @@ class Hosts:
             # An urgent job is not to be the first that asks: what it needs is kept from the first of its shape on.
             for each in {overrides, *(rules.overrides_minimum_run for rules in self.policy.classes.values())}:
                 if (kind, each) not in self._victim_nodes:
-                    self._victim_nodes[(kind, each)] = VictimNodes(shape, self.policy, self.reaches, overrides=each)
+                    self._victim_nodes[(kind, each)] = VictimNodes(
+                        shape, self.policy, self.reaches, self.reach_of, overrides=each
+                    )
             found = self._victim_nodes[(kind, overrides)]
         return found
 

@@ -6,7 +6,7 @@ the policy and the time; nothing here needs a journal. Who is judged again becau
 
 from collections.abc import Iterable, Iterator
 
-from makeway_policy import affinity, begin, capacity, overdue, past_use, priority, quota
+from makeway_policy import affinity, begin, capacity, overdue, past_use, priority, protection, quota
 from makeway_policy.affinity import NodeLabels
 from makeway_policy.agenda import Agenda
 from makeway_policy.demand import Demand
@@ -14,7 +14,7 @@ from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
 from makeway_policy.model import Drain, Group, Job, LeaseState, Reason, Refusal, Run, RunState, Shape, StopCause
 from makeway_policy.queue import Bucket, Turns, WaitingQueue
-from makeway_policy.reach import NodeReach, improved, node_reach
+from makeway_policy.reach import NodeReach, filled_by, improved, node_reach
 from makeway_policy.reserving import Reservers
 from makeway_policy.rights import Rights
 from makeway_policy.rooms import NodeRoom, grew, node_room, renewed
@@ -45,7 +45,7 @@ class Index:
         self.rights = Rights(state, self.turns)
         self.queue = WaitingQueue(policy, self.rights.owner_of)
         self.free = FreeCards(policy, self.rooms)
-        self.hosts = Hosts(state, policy, self.queue, self.reaches)
+        self.hosts = Hosts(state, policy, self.queue, self.reaches, self.reach_of_filled)
         self.reservers = Reservers(state, policy, self.rooms, (self.queue, self.turns), self.never_fits)
         self.agenda = Agenda(self.turns, self.reservers, self.free)
         self.wakeups = Wakeups(
@@ -60,6 +60,7 @@ class Index:
         self._groups: dict[str, Group] = {}
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._improved: dict[str, None] = {}
+        self._rung: set[str] = set()
         self._timers = Timers()
 
     @staticmethod
@@ -125,7 +126,8 @@ class Index:
         return priority.base(job, self.policy) + (self.policy.delta if run.promoted else 0)
 
     def next_wake(self, now: float) -> float | None:
-        """When time alone changes something next."""
+        """When time alone changes something next; what the next decision would wait for is done first."""
+        self.hosts.tidy()
         if not len(self.agenda.blocked):
             self._timers.set("recheck", "", None)
         elif not self._timers.is_set("recheck", ""):
@@ -183,6 +185,7 @@ class Index:
         self._mark_runs(changes)
         for node_id in sorted(changes.nodes):
             self._refresh_node(node_id, changes, now)
+        self._rung.clear()
         if self.demand is not None:
             self.demand.submitted(self.state.jobs[job_id] for job_id in changes.jobs if job_id in self.state.jobs)
         for job_id in sorted(changes.jobs):
@@ -226,7 +229,6 @@ class Index:
     def _refresh_node(self, node_id: str, changes: Changes, now: float) -> None:
         node = self.state.nodes.get(node_id)
         self.reservers.node_changed(node_id)
-        self.hosts.node_changed(node_id)
         self.labels.node_changed(node_id)
         if node is None or node.drain is Drain.NO:
             self.wake_for_drain(node_id, None)
@@ -235,6 +237,8 @@ class Index:
         if node is None:
             self.rooms.pop(node_id, None)
             self.reaches.pop(node_id, None)
+            self.hosts.forget_filled(node_id)
+            self.hosts.node_changed(node_id)
             self.free.update(node_id, None)
             self._timers.set("node", node_id, None)
             return
@@ -249,13 +253,35 @@ class Index:
         if before is not None and before.node.health is not node.health:
             self._mark_neighbours(node_id)
             reached = None
-        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, reached)
-        if before is None or improved(reached, reach) or grew(before, room):
-            self._improved[node_id] = None
-        self._timers.set("node", node_id, reach.changes_at)
+        if before is None or reached is None or not self._only_filled(node_id, before, room, changes, now):
+            reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, reached)
+            # What a node that was filled meanwhile had to offer since is not known.
+            if before is None or self.hosts.forget_filled(node_id) or improved(reached, reach) or grew(before, room):
+                self._improved[node_id] = None
+            self._timers.set("node", node_id, reach.changes_at)
+            self.hosts.node_changed(node_id)
         for run in self.state.runs_on_node(node_id):
             if run.job_id in self.holds:
                 self.unsettled.add(run.run_id)
+
+    def _only_filled(self, node_id: str, before: NodeRoom, room: NodeRoom, changes: Changes, now: float) -> bool:
+        """Whether a node has only less to offer than before: how much less is found out when somebody asks."""
+        if node_id in changes.rebuilt or node_id in self._rung or changes.everything:
+            return False
+        runs = filled_by(before, room, changes.amended)
+        if not runs:
+            return False
+        for run in runs:
+            at = protection.protection_changes_at(self.state, self.policy, run, now)
+            self._timers.set_sooner("node", node_id, at)
+        self.hosts.filled(node_id)
+        return True
+
+    def reach_of_filled(self, node_id: str) -> None:
+        """Find out how far one has to reach on a node that was filled."""
+        room, before = self.rooms[node_id], self.reaches.get(node_id)
+        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, self.turns.now, before)
+        self._timers.set("node", node_id, reach.changes_at)
 
     def _mark_neighbours(self, node_id: str) -> None:
         """A gang with a member on a node that is not heard can be taken nowhere."""
@@ -337,6 +363,7 @@ class Index:
             if what in ("job", "overdue"):
                 self.state.changes.jobs.add(name)
             elif what == "node":
+                self._rung.add(name)
                 self.state.changes.nodes.add(name)
             elif what == "hold":
                 self.unsettled.add(name)

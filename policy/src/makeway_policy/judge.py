@@ -4,13 +4,15 @@ Order of checks (the first that fails is the reason shown):
  1. what the registered nodes can never run
  2. what the team's limits can never take
  3. room without victims, beside what is reserved for others, within quota as it is now; of `gpus: min..max` the most
- 4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be
+ 4. victims, if the class may take any, it is not backing off after a failed start, and within quota as it will be;
+    nobody leaves for a quota that eases by what leaves anyway
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from makeway_policy import placement, quota, reservation, victims
+from makeway_policy.copies import value
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, Member, Reason, Refusal, Run
@@ -23,7 +25,7 @@ from makeway_policy.rules import Strategy
 from makeway_policy.victim_sets import Plan
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Placed:
     """A placement that needs nobody to leave."""
 
@@ -50,12 +52,17 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     over = _over(index, job, placed)
     if placed is not None and over is None:
         return placed
+    if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, None), ()) is None:
+        # What leaves anyway eases its quota: nobody has to leave for that.
+        return over
     if not closed and _victims_in_reach(index, job, now):
         preemptor = preemptor_of(index.state, index.policy, allowed, now)
         question = Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor, demand=index.demand
         )
         plan = victims.best_plan(question, index.hosts.for_job(job, now, over=over is not None))
+        # How much a share takes is known only now.
+        over = over or (None if plan is None else _over(index, job, Placed(members=plan.members)))
         if plan is not None and (over is None or _eases(index, job, plan)):
             return plan
     if over is not None:

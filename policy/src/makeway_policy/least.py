@@ -6,7 +6,7 @@ from makeway_policy import costs, placement, protection
 from makeway_policy.left_over import least_left_over
 from makeway_policy.model import LeaseKind, Run
 from makeway_policy.question import Question, SetKey
-from makeway_policy.reach import CardReach
+from makeway_policy.reach import CardReach, cheapest
 from makeway_policy.rules import VictimOrder
 from makeway_policy.victim_nodes import Host
 
@@ -17,6 +17,7 @@ what is left over of the node, -newest submit, and -its admission number."""
 _MORE = 1.0 + 1e-6
 """Costs that differ by less are the same."""
 
+_EXACT = 2
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
 
@@ -63,8 +64,9 @@ def least(question: Question, host: Host) -> Least | None:
         return None
     runs = {run.run_id: run for card in taken for run in card.card.runs if run.run_id in card.card.staying}
     each_costs = {run_id: _cost(question, run) for run_id, run in runs.items()}
-    cost = _cheapest(taken, each_costs, shape.gpus, needed)
-    graces = [0.0 if protection.is_hold(run) else card.grace for card in taken for run in card.card.runs]
+    cost = _cheapest(taken, each_costs, needed)
+    # One of those with the highest v is in every set, and is waited for.
+    graces = [card.grace for card in taken if (card.override if overrides else card.plain)[0] == host.v]
     distinct = len({card.card.gpu.index for card in host.reach.cards}) == len(host.reach.cards)
     jobs = [question.state.jobs[run.job_id] for run in runs.values()]
     newest = max(job.submitted_at for job in jobs)
@@ -72,7 +74,7 @@ def least(question: Question, host: Host) -> Least | None:
     return (
         0,
         host.v,
-        cost + shape.gpus * min(graces),
+        cost + shape.gpus * min(graces, default=0.0),
         _fewest(taken, needed),
         -len(shape.affinity),
         (0, shape.gpus - 1 if distinct else 0),
@@ -88,20 +90,16 @@ def _cost(question: Question, run: Run) -> float:
     return costs.cost_of(question.state.jobs[run.job_id], run, question.policy, question.now)
 
 
-def _cheapest(cards: list[CardReach], each_costs: dict[str, float], size: int, needed: int) -> float:
-    """The cost of the cheapest so many cards, where each bears its part of what the run on it costs."""
-    shares = sorted(
-        (max(each_costs[run_id] / max(1, min(card.here, size)) for run_id in card.card.staying), card.card.staying)
-        for card in cards
-    )[:needed]
-    chosen: dict[tuple[str, ...], int] = {}
-    for _, staying in shares:
-        chosen[staying] = chosen.get(staying, 0) + 1
-    here = {card.card.staying: card.here for card in cards}
-    if all(len(staying) == 1 and number == min(here[staying], size) for staying, number in chosen.items()):
-        # Whole runs: their very costs, added up as `victims` does.
-        return sum(sorted(each_costs[staying[0]] for staying in chosen))
-    return sum(share for share, _ in shares) * _SLACK
+def _cheapest(cards: list[CardReach], each_costs: dict[str, float], needed: int) -> float:
+    """The cost of the cheapest runs with so many cards; runs that share a card may be taken for another's sake."""
+    known: dict[tuple[str, ...], tuple[int, float]] = {}
+    for card in cards:
+        staying = card.card.staying
+        number = known[staying][0] if staying in known else 0
+        known[staying] = (number + 1, each_costs[staying[0]] if len(staying) == 1 else 0.0)
+    chosen = cheapest(known.values(), needed)
+    # Two are added up as `victims` does; of more the sum may be off by a rounding.
+    return sum(chosen) * (1.0 if len(chosen) <= _EXACT else _SLACK)
 
 
 def _fewest(cards: list[CardReach], needed: int) -> int:

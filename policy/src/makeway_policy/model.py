@@ -5,8 +5,10 @@ follows from it (queue value, protection, free room) is computed by the modules 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from makeway_policy.copies import value
 
 
 class Mode(StrEnum):
@@ -132,7 +134,7 @@ class LeaseKind(StrEnum):
     SLOTS = "slots"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why not: one sentence for people, one reason for machines, and the figures behind it."""
 
@@ -141,7 +143,7 @@ class Refusal:
     detail: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Shape:
     """What a job asks for. Jobs that ask for the same share one value and are judged once.
 
@@ -171,7 +173,7 @@ class Shape:
     anti_affinity: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Job:
     """One job as the policy sees it. It waits if it has no run, is not `held` or `over`, and `begin_at` has passed.
 
@@ -230,7 +232,7 @@ class Job:
     refusal: Refusal | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Node:
     """A host. `cpus` and `memory_mib` of 0 mean that it does not count them (nothing is refused for them).
 
@@ -258,7 +260,7 @@ class Node:
         return not self.cordoned and not self.refusal and self.drain is Drain.NO
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """A schedulable device: a whole card, or a MIG instance (then `mig_profile` is set).
 
@@ -278,7 +280,7 @@ class Gpu:
     link_group: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Lease:
     """A run's right to a GPU. A whole card is all MiB and all slots; a MiB share takes one slot; slots alone, 0 MiB."""
 
@@ -287,7 +289,7 @@ class Lease:
     slots: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Member:
     """One member of a run on one node (a job without `members` has one)."""
 
@@ -297,7 +299,7 @@ class Member:
     memory_mib: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Run:
     """One attempt at a job, from the decision until its leases are released (then it is removed from the state).
 
@@ -349,7 +351,7 @@ class Run:
         return tuple(dict.fromkeys(member.node_id for member in self.members))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Percents:
     """Figures of a team that are given in per cent of the pool. Each takes the place of the same figure in GPUs."""
 
@@ -360,7 +362,7 @@ class Percents:
     allowances: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Team:
     """A team's rights in this pool, in GPUs. `limit` None means no limit.
 
@@ -383,7 +385,7 @@ class Team:
     percents: Percents | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Group:
     """A disruption group: of its jobs, at most `max_down` may be down, or at least `min_available` must be up."""
 

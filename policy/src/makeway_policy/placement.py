@@ -14,14 +14,14 @@ tightest card, NVLink groups kept whole, neighbours together; ties end in GPU in
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from makeway_policy.copies import value
 from makeway_policy.model import Gpu, Job, Lease, LeaseKind, Member, Node, Shape, Topology
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
 from makeway_policy.rules import Policy, Strategy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Fit:
     """One member placed on one node. `after` are the leaving runs that must be gone first (empty: it can start now)."""
 

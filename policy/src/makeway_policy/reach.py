@@ -5,11 +5,12 @@ is the lowest "highest victim v" (b) that any set on the node can have. What is 
 reach. Thresholds only ever leave nodes out or put them in order; who may be taken is decided by `victims`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import field
 
 from makeway_policy import costs, placement, protection
-from makeway_policy.model import LeaseKind, NodeHealth, Run, Shape
+from makeway_policy.copies import value
+from makeway_policy.model import LeaseKind, LeaseState, NodeHealth, Run, Shape
 from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
@@ -19,12 +20,15 @@ _ENDLESS = float("inf")
 Threshold = tuple[float, float, float]
 """(v, -submit time, -admission number): what has to leave. Among equal values the later is within reach of more."""
 
+Level = tuple[float, int]
+"""(highest victim v, cards that have to be freed and cost more every second): costs of one level grow alike."""
+
 FREE: Threshold = (-2.0, 0.0, 0.0)
 LEAVING: Threshold = (-1.0, 0.0, 0.0)
 OUT_OF_REACH: Threshold = (_ENDLESS, 0.0, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class CardReach:
     """One card's thresholds: whole card, for ordinary preemptors and for those that override minimum runs, and part.
 
@@ -51,16 +55,31 @@ class CardReach:
         """What has to leave for whoever may take more."""
         return min(self.plain, self.override)
 
-    def since(self, wanted: int) -> float:
-        """Freeing the card at a time t, for a set of so many cards, costs at least t - since GPU-seconds a card."""
-        return self.at - self.lost * self.gpus / max(1, min(self.here, wanted))
+    def cost_at(self, time: float) -> float:
+        """What stopping the run costs at least, in GPU-seconds, at a time that is not before `at`."""
+        return self.gpus * (self.lost + (time - self.at if self.grows else 0.0))
+
+    @property
+    def grows(self) -> bool:
+        """Whether it costs more every second."""
+        return self.lost > 0 and self.at < _ENDLESS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
+class Rank:
+    """A node's place among those to look at: its cost at a time t is at least growing cards x t + `negative_since`."""
+
+    bound: Threshold
+    level: Level
+    negative_since: float
+
+
+@value(frozen=True, kw_only=True, slots=True)
 class NodeReach:
     """A node's thresholds, smallest first; `override` is `plain` itself where they are the same.
 
-    `changes_at` is when time alone changes a threshold (None: never).
+    `changes_at` is when time alone changes a threshold (None: never). `ranks` keeps the node's place for a number of
+    whole cards, by whether it differs for whoever overrides minimum runs, once it was asked for.
     """
 
     cards: tuple[CardReach, ...]
@@ -69,6 +88,7 @@ class NodeReach:
     part: tuple[Threshold, ...]
     room: NodeRoom
     changes_at: float | None
+    ranks: dict[tuple[int, bool], Rank | None] = field(default_factory=dict, compare=False)
 
     @property
     def counts_host(self) -> bool:
@@ -84,6 +104,22 @@ class NodeReach:
         else:
             thresholds = self.override if overrides else self.plain
         return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
+
+
+def cheapest(costs: Collection[tuple[int, float]], needed: int) -> tuple[float, ...]:
+    """The costs of the cheapest set of runs that has so many cards, cheapest first; `costs` by (cards, cost).
+
+    By dynamic programming over the cards that are covered: exact, and a node has few of either. Needs enough cards.
+    """
+    best: list[tuple[float, tuple[float, ...]] | None] = [(0.0, ()), *[None] * needed]
+    for number, cost in costs:
+        for covered in range(needed, 0, -1):
+            before = best[max(0, covered - number)]
+            known = best[covered]
+            if before is not None and (known is None or before[0] + cost < known[0]):
+                best[covered] = (before[0] + cost, (*before[1], cost))
+    found = best[needed]
+    return () if found is None else tuple(sorted(found[1]))
 
 
 def node_reach(
@@ -144,7 +180,42 @@ def improved(old: NodeReach | None, new: NodeReach) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def filled_by(before: NodeRoom, after: NodeRoom, amended: Collection[str]) -> list[Run] | None:
+    """The runs that have come to a node or have started; None where anything else happened there.
+
+    With such runs alone nobody can get there what was out of reach before.
+    """
+    if len(before.cards) != len(after.cards) or before.node is not after.node:
+        return None
+    runs: dict[str, Run] = {}
+    for old, new in zip(before.cards, after.cards, strict=True):
+        if old is new:
+            continue
+        now = {run.run_id: run for run in new.runs}
+        for run in old.runs:
+            same = now.get(run.run_id)
+            if same is None or run.job_id in amended or not (same is run or _has_started(run, same)):
+                return None
+            if same is run:
+                del now[run.run_id]
+        runs.update(now)
+    return list(runs.values())
+
+
+def _has_started(before: Run, after: Run) -> bool:
+    """Whether a run is as it was, but for having started on what it had."""
+    return (
+        before.started_at is None
+        and after.started_at is not None
+        and before.v == after.v
+        and before.members is after.members
+        and before.lease_state is LeaseState.LIVE
+        and after.lease_state is LeaseState.LIVE
+        and not is_leaving(after)
+    )
+
+
+@value(frozen=True, kw_only=True, slots=True)
 class _RunReach:
     plain: Threshold
     override: Threshold

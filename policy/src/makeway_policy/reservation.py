@@ -12,9 +12,9 @@ in the queue. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 
 from makeway_policy import placement, quota
+from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
 from makeway_policy.moments import moment
@@ -26,7 +26,7 @@ from makeway_policy.state import PoolState, is_leaving
 _ENDLESS = float("inf")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Reservation:
     """What a waiting job is expected to get. `start` None: no expected start can be given, so `gpus` is empty."""
 

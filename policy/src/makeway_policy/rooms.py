@@ -6,8 +6,8 @@ and is kept (PENDING) must fit together with the newcomer.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from makeway_policy.copies import value
 from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, Run
 from makeway_policy.state import PoolState, is_leaving
 
@@ -16,7 +16,7 @@ _NO_KINDS: frozenset[LeaseKind] = frozenset()
 _KINDS = {kind: frozenset({kind}) for kind in LeaseKind}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class CardRoom:
     """What is left of one GPU. `kinds` are the kinds of leases on it, which never mix.
 
@@ -46,7 +46,7 @@ class CardRoom:
         return not self.kinds_later
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class NodeRoom:
     """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first.
 

@@ -8,6 +8,7 @@ that changed since it last looked; a rollback counts as a change.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -37,7 +38,7 @@ class Changes:
 
     `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
     whose own value or set of GPUs did. `teams` have other rights or another usage, `eased` use less of something.
-    `undone` are jobs whose change was rolled back.
+    `undone` are jobs whose change was rolled back, `amended` those that ask for something else than before.
     """
 
     jobs: set[str] = field(default_factory=set)
@@ -48,7 +49,15 @@ class Changes:
     eased: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
+    amended: set[str] = field(default_factory=set)
     everything: bool = True
+
+
+_terms = attrgetter(
+    "class_name", "own_priority", "manual_priority", "mode", "preemptible", "preempted_at", "grace_seconds",
+    "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group",
+)  # fmt: skip
+"""All that says what protects a job's run, and what it costs to stop it."""
 
 
 class PoolState:
@@ -107,6 +116,7 @@ class PoolState:
         self.hardware_version += 1
         self.changes.jobs |= jobs
         self.changes.undone |= jobs
+        self.changes.amended |= jobs
         self.changes.nodes |= nodes
         self.changes.rebuilt |= nodes
         self.changes.gpus |= gpus
@@ -126,6 +136,8 @@ class PoolState:
         """Add a job or replace it."""
         old = self._jobs.get(job.job_id)
         self._journal.put(self._jobs, job.job_id, job)
+        if old is None or _terms(old) != _terms(job):
+            self.changes.amended.add(job.job_id)
         if old is not None and self._usage.keys_of(old) != self._usage.keys_of(job):
             run = self.run_of(job.job_id)
             self._recount(() if run is None else _gpu_ids(run))

@@ -23,6 +23,11 @@ class Timers:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
 
+    def set_sooner(self, what: str, name: str, at: float | None) -> None:
+        """Wake for something at a moment, unless that is due before it; None changes nothing."""
+        if at is not None and at < self._at.get((what, name), float("inf")):
+            self.set(what, name, at)
+
     def is_set(self, what: str, name: str) -> bool:
         """Whether there is a moment for it."""
         return (what, name) in self._at

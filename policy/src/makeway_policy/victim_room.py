@@ -12,15 +12,23 @@ from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.victim_sets import Plan, plan_of
 
 
-def spare(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> Plan | None:
-    """Put back whoever is not needed, highest v first, then highest cost; None if the set is not legal."""
+def spare(
+    question: Question, fits: tuple[placement.Fit, ...], taken: Sequence[Candidate], patience: float
+) -> Plan | None:
+    """Put back whoever is not needed, highest v first, then highest cost; None if the set is not legal.
+
+    `fits` are the members' places once all of `taken` have left.
+    """
+    nodes = tuple(each.member.node_id for each in fits)
     needed = list(taken)
     for candidate in sorted(taken, key=lambda each: (-each.run.v, -each.cost_gpu_seconds, each.key[2:])):
         fewer = [each for each in needed if each is not candidate]
-        if place(question, nodes, fewer, patience) is not None:
-            needed = fewer
-    fits = place(question, nodes, needed, patience)
-    if fits is None or not _respects_guarantees(question, needed) or not _may_have(question, fits, needed):
+        if len(nodes) == 1 and not could_fit(question, nodes[0], fewer):
+            continue
+        fitted = place(question, nodes, fewer, patience)
+        if fitted is not None:
+            needed, fits = fewer, fitted
+    if not _respects_guarantees(question, needed) or not _may_have(question, fits, needed):
         return None
     return plan_of(question, fits, needed)
 
@@ -42,6 +50,16 @@ def place(
             return None
         fits.append(fitted)
     return tuple(fits)
+
+
+def could_fit(question: Question, node_id: str, taken: Sequence[Candidate]) -> bool:
+    """Whether enough cards would be empty; asked before the whole placement is tried."""
+    shape = question.preemptor.job.shape
+    if placement.kind_of(shape) is not LeaseKind.WHOLE:
+        return True
+    gone = {each.run.run_id for each in taken}
+    cards = question.rooms[node_id].cards
+    return sum(1 for card in cards if all(run_id in gone for run_id in card.staying)) >= shape.gpus
 
 
 def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:

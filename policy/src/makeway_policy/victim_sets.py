@@ -1,10 +1,10 @@
 """A set of victims with what the preemptor gets for it, and the key by which sets are compared (see `victims`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from makeway_policy import affinity, placement, protection
 from makeway_policy.candidates import Candidate, groups_of
+from makeway_policy.copies import value
 from makeway_policy.left_over import left_over
 from makeway_policy.model import Member
 from makeway_policy.question import Question, SetKey
@@ -12,7 +12,7 @@ from makeway_policy.rules import VictimOrder
 from makeway_policy.state import PoolState
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@value(frozen=True, kw_only=True, slots=True)
 class Plan:
     """A whole placement and who must leave for it; `after` are all runs that must be gone first, victims included."""
 

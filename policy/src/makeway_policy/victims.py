@@ -17,14 +17,12 @@ A set that fails protection or quota yields to the next. Another job's hold is a
 import math
 from collections.abc import Iterable, Sequence
 
-from makeway_policy import placement
 from makeway_policy.candidates import Candidate, candidates_on, leaves_by
 from makeway_policy.gang_victims import gang_plan
 from makeway_policy.least import cannot_beat, is_worse, loses_as_much
-from makeway_policy.model import LeaseKind
 from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
-from makeway_policy.victim_room import place, spare
+from makeway_policy.victim_room import could_fit, place, spare
 from makeway_policy.victim_sets import Plan
 
 _TIES = 16
@@ -89,18 +87,9 @@ def _fill(question: Question, node_id: str, candidates: Sequence[Candidate], pat
     for following in (None, *candidates):
         if following is not None:
             taken.append(following)
-        if not _could_fit(question, node_id, taken):
+        if not could_fit(question, node_id, taken):
             continue
-        if place(question, (node_id,), taken, patience) is not None:
-            return spare(question, (node_id,), taken, patience)
+        fits = place(question, (node_id,), taken, patience)
+        if fits is not None:
+            return spare(question, fits, taken, patience)
     return None
-
-
-def _could_fit(question: Question, node_id: str, taken: Sequence[Candidate]) -> bool:
-    """Whether enough cards would be empty; asked before the whole placement is tried."""
-    shape = question.preemptor.job.shape
-    if placement.kind_of(shape) is not LeaseKind.WHOLE:
-        return True
-    gone = {each.run.run_id for each in taken}
-    cards = question.rooms[node_id].cards
-    return sum(1 for card in cards if all(run_id in gone for run_id in card.staying)) >= shape.gpus

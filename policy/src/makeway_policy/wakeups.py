@@ -4,16 +4,17 @@ The rules, in this order. Each names at least those who could be decided otherwi
 not concerned is only judged in vain.
  1. small pools: everybody
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
- 3. a team uses more or less of something: its jobs that a limit kept out, which may take what it has begun to run;
-    where it uses less and has a guarantee, all its jobs
- 4. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
+ 3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
+ 4. a job of a team gets a run: its jobs that a limit keeps out and that could take that run
+ 5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
     of them for which there is no room any more, as they reserve now themselves
- 5. the hardware has changed: those that it could never run
- 6. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
+ 6. the hardware has changed: those that it could never run
+ 7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
     fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed
- 7. room, or a change of reservations: holders that might move
+ 8. room, or a change of reservations: holders that might move
 """
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -28,8 +29,8 @@ from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
 from makeway_policy.rules import Policy
 from makeway_policy.state import Changes, PoolState
+from makeway_policy.waking import BY_TEAM
 
-_BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
 _BY_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
 FEW = 256
 """So many pairs of a waiting bucket and a node are judged sooner than it is found out whom a change concerns."""
@@ -61,10 +62,17 @@ class Wakeups:
         self._moving: dict[str, Shape] = {}
         self._hardware_version = -1
         self._seen = View()
+        self._overtaken = False
 
     def note_limited(self, bucket: Bucket) -> None:
         """A reservation keeps the bucket out, as things are."""
         self._limited[bucket.key] = (bucket, self._at.reservers.view())
+
+    def note_view(self) -> None:
+        """A hold is being decided, as others reserve now: if that changes it may move at once."""
+        view = self._at.reservers.view()
+        self._overtaken = self._overtaken or (bool(self._movers) and view is not self._seen)
+        self._seen = view
 
     def note_hold(self, job: Job, run: Run) -> None:
         """A job waits for GPUs that are being freed."""
@@ -91,12 +99,14 @@ class Wakeups:
             self._at.reservers.usage_changed()
         if effects is not None:
             self._by_rights(effects, changes.teams)
-        for team in sorted(changes.teams):
-            self._by_usage(team, eased=team in changes.eased)
+        for team in sorted(changes.eased):
+            self._by_usage(team)
+        self._by_new_runs(changes)
         moved = False
         if self._limited or self._movers:
             view = self._at.reservers.view()
-            moved, self._seen = view is not self._seen, view
+            moved = view is not self._seen or self._overtaken
+            self._seen, self._overtaken = view, False
             self._by_reservations(view, all_of_them=not view.complete)
         if self._hardware_version != self._at.state.hardware_version:
             self._hardware_version = self._at.state.hardware_version
@@ -131,11 +141,22 @@ class Wakeups:
         for team in sorted(teams):
             self._search_anew(blocked.of_team(team, frozenset(Reason)))
 
-    def _by_usage(self, team: str, *, eased: bool) -> None:
+    def _by_usage(self, team: str) -> None:
         blocked = self._at.agenda.blocked
-        self._search_anew(blocked.of_team(team, _BY_TEAM))
-        if eased and self._at.state.team(team).guarantee > 0:
+        self._search_anew(blocked.of_team(team, BY_TEAM))
+        if self._at.state.team(team).guarantee > 0:
             self._search_anew(blocked.of_team(team, _BY_ROOM))
+
+    def _by_new_runs(self, changes: Changes) -> None:
+        blocked, state = self._at.agenda.blocked, self._at.state
+        if not blocked.any_over_quota:
+            return
+        for job_id in sorted(changes.jobs):
+            run = state.run_of(job_id)
+            if run is not None and run.started_at is None:
+                threshold = (float(run.v), -math.inf, -math.inf)
+                for bucket in blocked.over_quota(state.jobs[job_id].team, threshold):
+                    self._at.agenda.search_anew(bucket)
 
     def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
         """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve."""

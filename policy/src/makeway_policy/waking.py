@@ -16,6 +16,7 @@ from makeway_policy.reach import FREE, NodeReach, Threshold
 _Taking = tuple[Shape, bool, bool]
 """Takers by shape, by whether they override minimum runs, and whether free cards are all that they lack."""
 
+BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
 _WANT_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
 
 
@@ -57,6 +58,7 @@ class Blocked:
         self._takers: dict[_Taking, list[tuple[Threshold, int, Bucket]]] = {}
         self._by_team: dict[str, dict[tuple[object, ...], Bucket]] = {}
         self._by_reason: dict[Reason, dict[tuple[object, ...], Bucket]] = {}
+        self._over: dict[str, dict[tuple[object, ...], _Place]] = {}
 
     def add(self, bucket: Bucket, shape: Shape, limit: Threshold | None, *, overrides: bool) -> None:
         """Note a blocked bucket. `limit` is how far it may reach for victims (None: it may take none)."""
@@ -73,6 +75,8 @@ class Blocked:
         self._by_team.setdefault(bucket.team, {})[bucket.key] = bucket
         if reason in _WANT_ROOM:
             insort(self._by_shape.setdefault(shape, {}).setdefault(place.lane, []), (place.entry, bucket))
+        if limit is not None and reason in BY_TEAM:
+            self._over.setdefault(bucket.team, {})[bucket.key] = place
         if limit is not None:
             insort(self._takers.setdefault(place.taking, []), (limit, id(bucket), bucket))
 
@@ -89,6 +93,8 @@ class Blocked:
             del entries[bisect_left(entries, (place.entry,))]
             if not entries:
                 del lanes[place.lane]
+        if place.limit is not None and place.reason in BY_TEAM:
+            del self._over[bucket.team][bucket.key]
         if place.limit is not None:
             takers = self._takers[place.taking]
             del takers[bisect_left(takers, (place.limit, id(bucket)))]
@@ -128,6 +134,16 @@ class Blocked:
         """The team's buckets that were blocked for one of the reasons."""
         found = self._by_team.get(team, {}).values()
         return [bucket for bucket in found if bucket.blocked is not None and bucket.blocked.reason in reasons]
+
+    @property
+    def any_over_quota(self) -> bool:
+        """Whether a limit keeps out anybody who may take victims."""
+        return any(self._over.values())
+
+    def over_quota(self, team: str, threshold: Threshold) -> list[Bucket]:
+        """The team's buckets that a limit keeps out, and that may reach a run of that threshold, of their own team."""
+        places = self._over.get(team, {}).values()
+        return [place.bucket for place in places if place.limit is not None and threshold <= place.limit]
 
     def with_reason(self, reason: Reason) -> list[Bucket]:
         """All buckets that were blocked for a reason."""

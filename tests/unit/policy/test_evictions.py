@@ -143,3 +143,19 @@ def test_runs_on_a_silent_node_are_drained_once_it_is_heard(pool: Pool) -> None:
     pool.change_node("node-a", at=30, health=NodeHealth.READY)
     pool.run_until(40)
     assert evicted(pool) == [(30, "job-1", Trigger.DRAIN)]
+
+
+def test_nobody_leaves_for_a_quota_that_eases_by_what_leaves_anyway(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.add_node("node-b", 1)
+    pool.add_team("a", limit=2)
+    pool.submit("own-low", team="a", pri=1, dur=1000)
+    pool.submit("own-leaving", team="a", pri=2, dur=1000, grace=20.0)
+    pool.run_until(5)
+    pool.add_node("node-c", 1)
+    assert isinstance(pool.preempt("own-leaving", force=True), Evict)
+    pool.change("own-leaving", at=5, held=True)
+    pool.submit("own-high", team="a", pri=9, at=6, dur=100)
+    pool.run_until(60)
+    assert pool.starts_of("own-low") == [0]
+    assert pool.starts_of("own-high") == [25]
