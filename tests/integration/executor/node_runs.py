@@ -32,13 +32,13 @@ VRAM_MIB = 81920
 DEADLINE_SECONDS = 20.0
 
 SAVES = (
-    "import signal, time, sys\n"
-    "def save(*_):\n time.sleep(0.2); print('saved', flush=True); sys.exit(0)\n"
-    "signal.signal(signal.SIGTERM, save); print('ready', flush=True)\n"
+    "import os, signal, time, sys\n"
+    "def save(*_):\n time.sleep(0.2); os.write(1, b'saved\\n'); sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save); os.write(1, b'ready\\n')\n"
     "while True: time.sleep(60)"
 )
 IGNORES = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\n"
+    "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(1, b'ready\\n')\n"
     "while True: time.sleep(60)"
 )
 

@@ -14,14 +14,15 @@ from shim_runs import ShimRun, Shims, until
 
 PF_EXITING = 0x4
 
+# Python's print writes the end of a line by itself: lines of several processes, or of one that is stopped, would mix.
 SAVES_FOR_A_WHILE = (
-    "import signal, time, sys\n"
-    "def save(*_):\n time.sleep(0.3); print('saved', flush=True); sys.exit(0)\n"
-    "signal.signal(signal.SIGTERM, save); print('ready', flush=True)\n"
+    "import os, signal, time, sys\n"
+    "def save(*_):\n time.sleep(0.3); os.write(1, b'saved\\n'); sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save); os.write(1, b'ready\\n')\n"
     "while True: time.sleep(60)"
 )
 IGNORES = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\n"
+    "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(1, b'ready\\n')\n"
     "while True: time.sleep(60)"
 )
 
@@ -235,7 +236,7 @@ def test_what_is_tearing_itself_down_keeps_its_result(shims: Shims) -> None:
     for _ in range(10):
         run = shims.python(
             "import os, sys, mmap; m = mmap.mmap(-1, 400 << 20); m[::4096] = b'x' * (400 << 8)\n"
-            "print('ready', flush=True); os.kill(os.getpid(), 19); os._exit(0)"
+            "os.write(1, b'ready\\n'); os.kill(os.getpid(), 19); os._exit(0)"
         )
         pid = run.event("started")["pid"]
         until(lambda pid=pid: flags(pid)[0] == "T")
@@ -258,7 +259,7 @@ def test_a_leader_thread_that_ended_alone_does_not_hide_a_living_process(shims: 
     """pthread_exit in the main thread sets PF_EXITING on it for good; the process lives and can be noticed."""
     run = shims.python(
         "import ctypes, threading, time, os\n"
-        "def work():\n print('ready', flush=True)\n while True: time.sleep(60)\n"
+        "def work():\n os.write(1, b'ready\\n')\n while True: time.sleep(60)\n"
         "threading.Thread(target=work).start(); time.sleep(0.1); ctypes.CDLL(None).pthread_exit(0)"
     )
     pid = run.event("started")["pid"]
@@ -278,7 +279,7 @@ def test_a_stop_is_idempotent_after_the_end_began(shims: Shims) -> None:
 
 def test_a_fork_bomb_is_killed(shims: Shims) -> None:
     run = shims.python(
-        "import os, signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True)\n"
+        "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write(1, b'ready\\n')\n"
         "if os.fork():\n while True: time.sleep(60)\n"
         "for _ in range(5): os.fork()\n"
         "while True:\n  pid = os.fork()\n  if pid: os._exit(0)\n  time.sleep(0.001)"
