@@ -13,8 +13,8 @@ from makeway_policy.victim_nodes import Host, VictimNodes
 
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
-_LEFT_STALE = 32
-_LEFT_FILLED = 128
+_LEFT_STALE = 96
+_LEFT_FILLED = 96
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""

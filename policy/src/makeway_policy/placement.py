@@ -125,7 +125,12 @@ def _with_host_room(room: NodeRoom, after: set[str], cpus: float, memory_mib: in
 
 def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:
     """How many cards of the node could serve one GPU of the shape."""
-    return sum(1 for card in suitable(room, shape, policy) if _has_place(card, shape, later=later))
+    if not room.uniform or kind_of(shape) is not LeaseKind.WHOLE:
+        return sum(1 for card in suitable(room, shape, policy) if _has_place(card, shape, later=later))
+    # The usual node is asked at every change.
+    if not suits(room.cards[0].gpu, shape, policy):
+        return 0
+    return sum([not (card.kinds_later if later else card.kinds_now) for card in room.cards])
 
 
 def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:

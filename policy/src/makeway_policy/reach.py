@@ -85,7 +85,6 @@ class NodeReach:
     cards: tuple[CardReach, ...]
     plain: tuple[Threshold, ...]
     override: tuple[Threshold, ...]
-    part: tuple[Threshold, ...]
     room: NodeRoom
     changes_at: float | None
     ranks: dict[tuple[int, bool], Rank | None] = field(default_factory=dict, compare=False)
@@ -100,7 +99,7 @@ class NodeReach:
         if shape.gpus == 0:
             return FREE
         if placement.kind_of(shape) is not LeaseKind.WHOLE:
-            thresholds = self.part
+            thresholds = tuple(sorted([card.part for card in self.cards]))
         else:
             thresholds = self.override if overrides else self.plain
         return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
@@ -127,7 +126,7 @@ def node_reach(
 ) -> NodeReach:
     """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`."""
     if not takes_placements(room.node):
-        return NodeReach(cards=(), plain=(), override=(), part=(), room=room, changes_at=None)
+        return NodeReach(cards=(), plain=(), override=(), room=room, changes_at=None)
     known = _known(before, room)
     runs: dict[str, _RunReach] = {}
     cards = []
@@ -146,7 +145,6 @@ def node_reach(
         cards=tuple(cards),
         plain=plain,
         override=plain if plain == override else override,
-        part=tuple(sorted([card.part for card in cards])),
         room=room,
         changes_at=None if changes_at == _ENDLESS else changes_at,
     )

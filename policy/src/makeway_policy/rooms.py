@@ -114,11 +114,11 @@ def node_room(state: PoolState, node: Node) -> NodeRoom:
 
 def renewed(state: PoolState, before: NodeRoom, changed: Collection[str]) -> NodeRoom:
     """The room of a node whose hardware is as before, and of whose GPUs other runs are on those that have `changed`."""
-    cards = tuple(
-        _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in changed else card
-        for card in before.cards
-    )
-    return _node_room(state, before.node, cards, before.uniform)
+    cards = list(before.cards)
+    for place, card in enumerate(before.cards):
+        if card.gpu.gpu_id in changed:
+            cards[place] = _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ())
+    return _node_room(state, before.node, tuple(cards), before.uniform)
 
 
 def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
