@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import gc
 import os
 import socket
 import time
@@ -103,6 +104,7 @@ class Owner:
         ledger.epoch = await self._store.take_pool(self._name, self._heard_epoch)
         await begin_with_policy(ledger, self._store, self._policy)
         await self._store.load(ledger)
+        _settle_memory()
         inbox = Inbox(self._settings.pool)
         outlet = Outlet(self._publisher, pool=self._settings.pool)
         cycle = Cycle(ledger, self._store, inbox, outlet, self._set_aside)
@@ -211,3 +213,10 @@ def _is_known(ledger: Ledger, fact: Fact) -> bool:
 def _event(row: Mapping[str, Any]) -> Event:
     names = ("job_id", "kind", "state", "at", "run_number", "data", "causation_id", "traceparent")
     return Event(**{name: row[name] for name in names})
+
+
+def _settle_memory() -> None:
+    """Leave what was loaded out of later garbage collections: over a large pool one would take longer than a start."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
