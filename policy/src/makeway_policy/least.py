@@ -4,7 +4,7 @@ from math import isclose
 
 from makeway_policy import costs, placement, protection
 from makeway_policy.left_over import least_left_over
-from makeway_policy.model import LeaseKind, Run
+from makeway_policy.model import LeaseKind
 from makeway_policy.question import Question, SetKey
 from makeway_policy.reach import CardReach, cheapest
 from makeway_policy.rules import VictimOrder
@@ -62,13 +62,15 @@ def least(question: Question, host: Host) -> Least | None:
     needed = shape.gpus - empty
     if needed <= 0 or len(taken) < needed:
         return None
-    runs = {run.run_id: run for card in taken for run in card.card.runs if run.run_id in card.card.staying}
-    each_costs = {run_id: _cost(question, run) for run_id, run in runs.items()}
-    cost = _cheapest(taken, each_costs, needed)
+    each_costs = _costs(question, taken)
+    chosen = cheapest(each_costs.values(), needed)
+    # Two are added up as `victims` does; of more the sum may be off by a rounding.
+    cost = sum(chosen) * (1.0 if len(chosen) <= _EXACT else _SLACK)
     # One of those with the highest v is in every set, and is waited for.
     graces = [card.grace for card in taken if (card.override if overrides else card.plain)[0] == host.v]
     distinct = len({card.card.gpu.index for card in host.reach.cards}) == len(host.reach.cards)
-    jobs = [question.state.jobs[run.job_id] for run in runs.values()]
+    state = question.state
+    jobs = [state.jobs[state.runs[run_id].job_id] for staying in each_costs for run_id in staying]
     newest = max(job.submitted_at for job in jobs)
     last = max(job.order for job in jobs)
     return (
@@ -84,22 +86,20 @@ def least(question: Question, host: Host) -> Least | None:
     )
 
 
-def _cost(question: Question, run: Run) -> float:
-    if protection.is_hold(run):
-        return 0.0
-    return costs.cost_of(question.state.jobs[run.job_id], run, question.policy, question.now)
-
-
-def _cheapest(cards: list[CardReach], each_costs: dict[str, float], needed: int) -> float:
-    """The cost of the cheapest runs with so many cards; runs that share a card may be taken for another's sake."""
+def _costs(question: Question, cards: list[CardReach]) -> dict[tuple[str, ...], tuple[int, float]]:
+    """(cards, cost) of what is on the cards now; runs that share a card may be taken for another's sake."""
+    state = question.state
     known: dict[tuple[str, ...], tuple[int, float]] = {}
     for card in cards:
         staying = card.card.staying
-        number = known[staying][0] if staying in known else 0
-        known[staying] = (number + 1, each_costs[staying[0]] if len(staying) == 1 else 0.0)
-    chosen = cheapest(known.values(), needed)
-    # Two are added up as `victims` does; of more the sum may be off by a rounding.
-    return sum(chosen) * (1.0 if len(chosen) <= _EXACT else _SLACK)
+        if staying in known:
+            known[staying] = (known[staying][0] + 1, known[staying][1])
+            continue
+        run = state.runs[staying[0]]
+        free = len(staying) > 1 or protection.is_hold(run)
+        lost = 0.0 if free else costs.lost_seconds(state.jobs[run.job_id], run, question.policy, question.now)
+        known[staying] = (1, card.gpus * lost)
+    return known
 
 
 def _fewest(cards: list[CardReach], needed: int) -> int:
