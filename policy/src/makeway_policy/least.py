@@ -1,5 +1,8 @@
 """A bound from below on every set of victims on a node, as a key that compares like those of `victims`."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
 from math import isclose
 
 from makeway_policy import costs, placement, protection
@@ -39,6 +42,25 @@ def is_worse(question: Question, host: Host, best_key: SetKey, *, settled: bool 
         return False
     found = least(question, host)
     return found is not None and (found > best_key[: len(found)] or (settled and loses_as_much(found, best_key)))
+
+
+def by_cost_now(question: Question, hosts: Iterable[Host]) -> Iterator[Host]:
+    """The nodes, those first that can have the best sets as things are now.
+
+    They come by bounds that were found some time ago: a node is held back until no other's is below its bound now.
+    """
+    if question.policy.victims is not VictimOrder.PRIORITY_FIRST:
+        yield from hosts
+        return
+    held: list[tuple[float, float, int, Host]] = []
+    for number, host in enumerate(hosts):
+        while held and held[0][:2] <= (host.v, host.cost):
+            yield heappop(held)[3]
+        found = least(question, host)
+        cost = host.cost if found is None else max(host.cost, found[2])
+        heappush(held, (host.v, cost, number, replace(host, cost=cost)))
+    while held:
+        yield heappop(held)[3]
 
 
 def loses_as_much(key: SetKey, other: SetKey) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from makeway_policy.candidates import Candidate, candidates_on, leaves_by
 from makeway_policy.gang_victims import gang_plan
-from makeway_policy.least import cannot_beat, is_worse, loses_as_much
+from makeway_policy.least import by_cost_now, cannot_beat, is_worse, loses_as_much
 from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import could_fit, place, spare
@@ -40,7 +40,7 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     best: Plan | None = None
     soonest: Plan | None = None
     ties = 0
-    for host in hosts:
+    for host in by_cost_now(question, hosts):
         settled = ties >= _TIES
         if best is not None and cannot_beat(question, host, best.key, settled=settled):
             break
