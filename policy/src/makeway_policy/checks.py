@@ -5,7 +5,8 @@ Order of checks of a submit (the first that fails is the reason shown):
  2. the job's own value is inside its class's range
  3. its grace is no longer than its class allows
  4. its time limit is no longer than its class allows
- 5. of `gpus: min..max` the second is not less than the first; its deadline is not past
+ 5. of `gpus: min..max` the second is not less than the first; its deadline is not past; it may begin before its
+    deadline and before its longest wait is over
  6. `preemptible: false`, `exempt_after` and hard groups: the team's allowance
  7. the team's limits in GPUs could ever take it (those in per cent follow the nodes, and are judged later)
 """
@@ -55,6 +56,11 @@ def _refuse_values(policy: Policy, job: Job, now: float) -> Refusal | None:
         return _invalid("gpus", f"at most {job.shape.gpus_max} is less than at least {job.shape.gpus}")
     if job.deadline is not None and job.deadline <= now:
         return _invalid("deadline", "it is past")
+    if job.begin_at is not None:
+        if job.deadline is not None and job.begin_at >= job.deadline:
+            return _invalid("begin_at", "it is not before the deadline")
+        if job.max_wait_seconds is not None and job.begin_at >= job.submitted_at + job.max_wait_seconds:
+            return _invalid("begin_at", f"it is not before the longest wait, {job.max_wait_seconds:g} s, is over")
     return None
 
 

@@ -92,6 +92,15 @@ def test_a_deadline_lies_ahead() -> None:
     assert problem == FieldProblem(field="deadline", message="must be in the future; now it is 2026-11-29T12:00:00Z")
 
 
+def test_a_job_may_begin_before_it_would_be_overdue() -> None:
+    begin = "2026-11-29T14:00:00Z"
+    assert isinstance(rights(begin_at=begin, deadline="2026-11-29T14:00:01Z", max_wait="121m"), ClassRights)
+    late = rights(begin_at=begin, deadline=begin)
+    assert late == FieldProblem(field="begin_at", message="must be before the deadline, 2026-11-29T14:00:00Z")
+    late = rights(begin_at=begin, max_wait="2h")
+    assert late == FieldProblem(field="begin_at", message="must be before the longest wait, max_wait 2h, is over")
+
+
 def test_slots_count_as_a_part_of_a_card_that_is_known_later() -> None:
     found = rights(shares=2, gpus=3)
     assert isinstance(found, ClassRights)

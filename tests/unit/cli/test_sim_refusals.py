@@ -34,6 +34,19 @@ REFUSED = [
     (JOB % ", members: abc", "2:24", "must be a number"),
     (JOB % ", members: [1]", "2:24", "must be a number"),
     (JOB % ", gpus: {a: 1}", "2:24", "must be a number"),
+    (JOB % ", pri: high", "2:24", "jobs[0].pri: must be a number (given: high)"),
+    (JOB % ", grace: [5, soon]", "2:24", "jobs[0].grace: a duration is a number of seconds or a text such as 90s"),
+    (JOB.replace("dur: 9", "dur: soon") % "", "2:16", "jobs[0].dur: a duration is a number of seconds"),
+    (JOB % ", deadline: yesterday", "2:24", "jobs[0].deadline: a duration is a number of seconds"),
+    (JOB % ", begin_at: true", "2:24", "jobs[0].begin_at: must be a number"),
+    (JOB % ", max_wait: [1]", "2:24", "jobs[0].max_wait: must be a number"),
+    (JOB % ", exempt_after: {}", "2:24", "jobs[0].exempt_after: must be a number"),
+    (JOB % ", vram: big", "2:24", "jobs[0].vram: must be a number"),
+    (JOB % ", vram_mib: [1]", "2:24", "jobs[0].vram_mib: must be a number"),
+    (JOB % ", shares: two", "2:24", "jobs[0].shares: must be a number"),
+    (JOB % "" + "variants: [{name: v, change: {a: {pri: x}}}]\n", "3:35", "must be a number"),
+    (HEAD + "teams: {t: {quota: 101%}}\n", "2:13", "must be at most 100%"),
+    (HEAD + "teams: {t: {limit: half}}\n", "2:13", "or per cent of the pool such as 25%"),
     (JOB.replace("dur: 9", "dur: -1") % ", time_limit: 9", "2:16", "-1 is no number of seconds"),
     (JOB.replace("dur: 9", "dur: .nan") % ", time_limit: 9", "2:16", "nan is no number of seconds"),
     (ACTION % "report_layout: {node: node-a, slices: {7g: -1}}", "3:58", "'7g' is no MIG profile such as 1g.5gb"),
@@ -78,7 +91,13 @@ def test_it_is_refused_with_its_place(tmp_path: Path, text: str, place: str, tol
     assert not any(inner in result.stderr for inner in ("_kind", "pydantic", "Value error", "python, train.py"))
 
 
-@pytest.mark.parametrize("job", ["members: 1000000000 x 1", "members: 1000000000", "dur: -1", "dur: .nan"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        "members: 1000000000 x 1", "members: 1000000000", "dur: -1", "dur: .nan", "pri: 1e30", "grace: -1",
+        "vram: .inf", "deadline: -1", "begin_at: 50, deadline: 50", "begin_at: 1m, max_wait: 1m",
+    ],
+)  # fmt: skip
 def test_a_job_that_a_submit_refuses_is_played_as_refused(tmp_path: Path, job: str) -> None:
     path = tmp_path / "story.yaml"
     path.write_text(HEAD + f"jobs: [{{id: a, {job}}}]\nexpect: [{{state: {{a: REJECTED}}}}]\n")

@@ -47,6 +47,8 @@ preemption: {mode: CHECKPOINT, grace: 60s}
         ("command: [x]\ngpus: 1\ngpus: 2\n", "job.yaml:3:1: gpus: given twice; first in line 2"),
         ("command: [x]\nenv: {A: a, A: b}\n", "job.yaml:2:13: env.A: given twice; first in line 2"),
         ("command: &c [x]\n", "job.yaml:1:10: anchors and aliases"),
+        ("command: [x]\nname: a\0b\n", "job.yaml:2:8: the character U+0000 is no text"),
+        ("command: [x]\nname: '\x7f'\n", "job.yaml:2:8: the character U+007F is no text"),
         ("command: !!python/name:os.system x\n", "job.yaml:1:10: tags (!) are not understood"),
         ("command: [x\n", "job.yaml:2:1: expected ',' or ']'"),
         ("- x\n", "job.yaml:1:1: a job file is a mapping"),

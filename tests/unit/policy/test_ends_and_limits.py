@@ -131,6 +131,8 @@ def submit(**given: Any) -> Job:
         ({"own_priority": 690}, "priority"),
         ({"grace_seconds": 1801.0}, "preemption.grace"),
         ({"deadline": 5.0}, "deadline"),
+        ({"begin_at": 50.0, "deadline": 50.0}, "begin_at"),
+        ({"begin_at": 50.0, "max_wait_seconds": 50.0}, "begin_at"),
         ({"preemptible": False}, "preemptible"),
         ({"class_name": "urgent"}, "class"),
     ],

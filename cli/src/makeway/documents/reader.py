@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from yaml.reader import ReaderError
 
 from makeway.errors import SpecInvalid, SpecProblem
 
@@ -97,8 +98,11 @@ class _Reader:
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             message = error.problem or "this is no YAML"
             raise SpecInvalid((_problem_at(self.source, line, column, message),)) from error
-        except yaml.YAMLError as error:
-            raise SpecInvalid((_problem_at(self.source, 1, 1, str(error)),)) from error
+        except ReaderError as error:
+            line = plain.count("\n", 0, error.position) + 1
+            column = error.position - plain.rfind("\n", 0, error.position)
+            message = f"the character U+{ord(plain[error.position]):04X} is no text"
+            raise SpecInvalid((_problem_at(self.source, line, column, message),)) from error
 
     def _check_event(self, event: yaml.Event, depth: int) -> None:
         if depth > _MAX_DEPTH:

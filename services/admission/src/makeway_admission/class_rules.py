@@ -6,6 +6,7 @@
  4. the grace is within the class's maximum
  5. the time limit is within the class's maximum
  6. the deadline is not past
+ 7. the job may begin before its deadline, and before its longest wait is over
 
 What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from makeway_policy.model import Mode
 from makeway_policy.rules import JobClass, Policy
@@ -50,7 +51,11 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
     job_class = find_class(spec.class_, policy)
     if job_class is None:
         return FieldProblem(field="class", message=_unknown_class(spec.class_ or "", policy.classes))
-    problem = _objection(spec, job_class) or limits_objection(spec.time_limit, spec.deadline, job_class, now)
+    problem = (
+        _objection(spec, job_class)
+        or limits_objection(spec.time_limit, spec.deadline, job_class, now)
+        or _begin_objection(spec, now)
+    )
     if problem is not None:
         return problem
     firm = (
@@ -92,6 +97,19 @@ def limits_objection(
         )
     if deadline is not None and deadline <= now:
         return FieldProblem(field="deadline", message=f"must be in the future; now it is {now:%Y-%m-%dT%H:%M:%SZ}")
+    return None
+
+
+def _begin_objection(spec: JobSpec, now: datetime) -> FieldProblem | None:
+    begin_at = spec.begin_at
+    if begin_at is None:
+        return None
+    if spec.deadline is not None and begin_at >= spec.deadline:
+        deadline = spec.deadline.astimezone(UTC)
+        return FieldProblem(field="begin_at", message=f"must be before the deadline, {deadline:%Y-%m-%dT%H:%M:%SZ}")
+    if spec.max_wait is not None and begin_at >= now + timedelta(seconds=spec.max_wait):
+        longest = format_duration(spec.max_wait)
+        return FieldProblem(field="begin_at", message=f"must be before the longest wait, max_wait {longest}, is over")
     return None
 
 

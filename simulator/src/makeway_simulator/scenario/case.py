@@ -212,8 +212,6 @@ def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
     for place, name in enumerate(found):
         one = {field_name: _of_place(entry, field_name, place, len(found), where) for field_name in _LISTED}
         dur = one["dur"]
-        if isinstance(dur, bool) or not (dur is None or isinstance(dur, int | float)):
-            raise ScenarioError(f"{where}.dur", "is a number of seconds")
         if dur is not None and one["time_limit"] is not None and not 0 <= dur < inf:
             raise ScenarioError(f"{where}.dur", f"{dur} is no number of seconds of 0 or more")
         yield CaseJob(

@@ -11,9 +11,12 @@ from makeway_schemas.policy_file import PolicyFile
 from pydantic import Field, model_validator
 
 from makeway_simulator.scenario.forms import (
+    AnyNumber,
+    AnyNumbers,
+    AnySeconds,
+    AnySecondsEach,
     FieldsTag,
     GpuAmount,
-    GpuCounts,
     JobNames,
     Listed,
     ListTag,
@@ -143,14 +146,14 @@ class JobEntry(SpecModel):
     team: Words | None = Field(default=None, description="Its team.")
     user: str = Field(default="", description="Its user.")
     class_: str | None = Field(default=None, alias="class", description="Its class.")
-    pri: Any = Field(default=None, description="Its own priority.")
-    gpus: GpuCounts = Field(default=None, description="GPUs; of a gang, those of each member.")
+    pri: AnyNumbers = Field(default=None, description="Its own priority.")
+    gpus: AnyNumbers = Field(default=None, description="GPUs; of a gang, those of each member.")
     members: MemberCount = Field(default=None, description="A gang: 4 x 1 is four members with one GPU each.")
     distinct_nodes: bool = Field(default=False, description="Whether each member needs a node of its own.")
     one_node: bool | None = Field(default=None, description="true: as every job without members.")
-    vram: Any = Field(default=None, description="Whole cards with at least so many GiB.")
-    vram_mib: Any = Field(default=None, description="A share of so many MiB of a card.")
-    shares: Any = Field(default=None, description="So many slots of a card.")
+    vram: AnyNumber = Field(default=None, description="Whole cards with at least so many GiB.")
+    vram_mib: AnyNumber = Field(default=None, description="A share of so many MiB of a card.")
+    shares: AnyNumber = Field(default=None, description="So many slots of a card.")
     whole: bool | None = Field(default=None, description="true: a whole card, as without it.")
     slice: str | None = Field(default=None, description="A MIG profile.")
     type: str | None = Field(default=None, description="The cards' type.")
@@ -159,17 +162,17 @@ class JobEntry(SpecModel):
     needs: JobNames | None = Field(default=None, description="The nodes that it may run on.")
     exclude: JobNames | None = Field(default=None, description="The nodes that it may not run on.")
     labels: dict[str, str] = Field(default_factory=dict, description="Labels that its node must have.")
-    dur: Any = Field(default=None, description="How long it runs by itself, over all its runs.")
-    time_limit: Any = Field(default=None, description="Default: dur and 2 s more.")
-    grace: Any = Field(default=None, description="Its grace.")
+    dur: AnySecondsEach = Field(default=None, description="How long it runs by itself, over all its runs.")
+    time_limit: AnySecondsEach = Field(default=None, description="Default: dur and 2 s more.")
+    grace: AnySecondsEach = Field(default=None, description="Its grace.")
     preemptible: bool = Field(default=True, description="Whether others may evict it.")
     mode: Literal["OFF", "CANCEL", "REQUEUE", "CHECKPOINT"] | None = Field(default=None, description="Its mode.")
-    deadline: Any = Field(default=None, description="It has to have started by then.")
+    deadline: AnySeconds = Field(default=None, description="It has to have started by then.")
     on_deadline: Literal["cancel", "degrade", "promote"] | None = Field(default=None, description="What follows else.")
-    max_wait: Any = Field(default=None, description="It has to have started after so long.")
+    max_wait: AnySeconds = Field(default=None, description="It has to have started after so long.")
     on_max_wait: Literal["cancel", "degrade", "promote"] | None = Field(default=None, description="What follows else.")
-    begin_at: Any = Field(default=None, description="It does not start before.")
-    exempt_after: Any = Field(default=None, description="After so long a run is no victim any more.")
+    begin_at: AnySeconds = Field(default=None, description="It does not start before.")
+    exempt_after: AnySeconds = Field(default=None, description="After so long a run is no victim any more.")
     group: str | None = Field(default=None, description="Its disruption group.")
     retries: Annotated[
         Annotated[Retried, PlainTag] | Annotated[RetriesEntry, FieldsTag],

@@ -3,7 +3,7 @@ that a mistake is told in the words of that one.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 from makeway_schemas.amounts import GPUS_MOST, percent_of, percent_text
@@ -110,10 +110,19 @@ def _count(value: Any) -> Any:
     return value
 
 
-def _counts(value: Any) -> Any:
-    for each in value if isinstance(value, list | tuple) else (value,):
-        _count(each)
-    return value
+def _seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return _count(value)
+    return parse_duration(value)
+
+
+def _each(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The check for a value, or for each of a list."""
+
+    def checked(value: Any) -> Any:
+        return [check(each) for each in value] if isinstance(value, list | tuple) else check(value)
+
+    return checked
 
 
 def _members(value: Any) -> Any:
@@ -157,6 +166,10 @@ Moments = Annotated[
 Listed = BeforeValidator(_listed)
 Span = Annotated[tuple[Time, Time], BeforeValidator(_pair), AfterValidator(_in_order)]
 Slices = dict[Annotated[str, AfterValidator(_profile)], Annotated[int, Field(ge=0, le=SLICES_MOST)]]
-GpuCounts = Annotated[Any, BeforeValidator(_counts)]
-"""Any number: what a submit refuses is the scenario's point."""
+AnyNumber = Annotated[Any, BeforeValidator(_count)]
+"""Any number, and nothing else: what a submit refuses is the scenario's point, a slip is not."""
+AnyNumbers = Annotated[Any, BeforeValidator(_each(_count))]
+AnySeconds = Annotated[Any, BeforeValidator(_seconds)]
+"""Any number of seconds, or a duration such as 90s."""
+AnySecondsEach = Annotated[Any, BeforeValidator(_each(_seconds))]
 MemberCount = Annotated[Any, BeforeValidator(_members)]

@@ -109,7 +109,9 @@ def _state_of(state: PoolState, job: Job, run: Run | None) -> JobState:
 
 
 def _sentence(refusal: Refusal) -> str:
-    return f"{refusal.sentence} ({refusal.reason})"
+    field = refusal.detail.get("field", "")
+    named = not field or refusal.sentence.startswith(f"{field}:")
+    return f"{refusal.sentence} ({refusal.reason})" if named else f"{field}: {refusal.sentence} ({refusal.reason})"
 
 
 def _granted(state: PoolState) -> dict[str, int]:
