@@ -54,6 +54,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.half_life = (None, 20.0, None, 300.0)[seed % 4]
         self.now = 1_000.0
         self.count = 0
         self.policy = self.draw_policy()
@@ -87,8 +88,8 @@ class History:
         return Policy(
             classes=MappingProxyType(classes), default_class="mid", delta=draw([1, 10]), order=draw(list(Order)),
             backfill=draw(list(Backfill)), victims=draw(list(VictimOrder)), move_holds=draw([True, False]),
-
-            hold_expiry_seconds=draw([30.0, 1e9]), recheck_seconds=math.inf, promoted_minimum_run_seconds=50.0,
+            usage_half_life_seconds=self.half_life, hold_expiry_seconds=draw([30.0, 1e9]),
+            recheck_seconds=math.inf, promoted_minimum_run_seconds=50.0,
         )  # fmt: skip
 
     def pools(self) -> tuple[Pool, Pool]:

@@ -56,6 +56,12 @@ class Agenda:
             if bucket.hints is not None:
                 bucket.hints.add(node_id)
 
+    def widen(self, team: str | None = None) -> None:
+        """Whoever of the team (None: of any) is to be judged already is searched for everywhere."""
+        for bucket in self._searching.values():
+            if team is None or bucket.team == team:
+                bucket.hints = None
+
     def search_anew(self, bucket: Bucket) -> None:
         """Have a bucket judged (again), wherever it was searched before."""
         bucket.hints = None

@@ -63,7 +63,7 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
             choices.extend(_judge_first(index, following, now))
         elif following is not None:
             choices.extend(_move(index, following, now))
-        elif not (index.unsettled or index.draining or index.wakeups.wake_by_refusals(now)):
+        elif not (index.revalue or index.unsettled or index.draining or index.wakeups.wake_by_refusals(now)):
             break
     choices.extend(_tell_fresh(index, now))
     index.sync(now)

@@ -99,8 +99,15 @@ def _victims_in_reach(index: Index, job: Job, now: float) -> bool:
 
 
 def _eases(index: Index, job: Job, plan: Plan) -> bool:
-    """Whether the job's own team gives something up for it. What leaves anyway eases its quota once it has left."""
-    return any(index.state.jobs[each.run.job_id].team == job.team for each in plan.victims)
+    """Whether the job keeps within its quota because its own team gives something up for it.
+
+    What leaves anyway eases its quota once it has left, and is no reason to take anybody until then.
+    """
+    state = index.state
+    others = [each.run.run_id for each in plan.victims if state.jobs[each.run.job_id].team != job.team]
+    if len(others) == len(plan.victims):
+        return False
+    return quota.refusal_of(state, index.policy, job, quota.units_of_members(state, plan.members), others) is not None
 
 
 def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:

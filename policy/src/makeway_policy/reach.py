@@ -79,7 +79,8 @@ class NodeReach:
     """A node's thresholds, smallest first; `override` is `plain` itself where they are the same.
 
     `changes_at` is when time alone changes a threshold (None: never). `ranks` keeps the node's place for a number of
-    whole cards, by whether it differs for whoever overrides minimum runs, once it was asked for.
+    whole cards, by whether it differs for whoever overrides minimum runs, once it was asked for. `hosted`: the runs of
+    CPU and memory alone.
     """
 
     cards: tuple[CardReach, ...]
@@ -88,6 +89,7 @@ class NodeReach:
     room: NodeRoom
     changes_at: float | None
     ranks: dict[tuple[int, bool], Rank | None] = field(default_factory=dict, compare=False)
+    hosted: tuple[tuple[str, Threshold, Threshold], ...] = ()
 
     @property
     def counts_host(self) -> bool:
@@ -138,7 +140,9 @@ def node_reach(
                     runs[run.run_id] = _of_run(state, policy, run, room.node.node_id, now)
             found = _of_card(card, runs, now)
         cards.append(found)
-    changes_at = min([card.changes_at for card in cards], default=_ENDLESS)
+    hosted = {run.run_id: _of_run(state, policy, run, room.node.node_id, now) for run in _hosted(state, room)}
+    changing = [*(card.changes_at for card in cards), *(each.changes_at for each in hosted.values())]
+    changes_at = min(changing, default=_ENDLESS)
     plain = tuple(sorted([card.plain for card in cards]))
     override = tuple(sorted([card.override for card in cards]))
     return NodeReach(
@@ -147,7 +151,15 @@ def node_reach(
         override=plain if plain == override else override,
         room=room,
         changes_at=None if changes_at == _ENDLESS else changes_at,
+        hosted=tuple((run_id, each.plain, each.override) for run_id, each in hosted.items()),
     )
+
+
+def _hosted(state: PoolState, room: NodeRoom) -> list[Run]:
+    """The runs that take nothing of the node but CPU and memory, where that is counted, and that stay."""
+    if not room.hosts_runs:
+        return []
+    return [run for run in state.runs_on_node(room.node.node_id) if not run.leases and not is_leaving(run)]
 
 
 def _known(before: NodeReach | None, room: NodeRoom) -> Sequence[CardReach | None]:
@@ -164,6 +176,12 @@ def improved(old: NodeReach | None, new: NodeReach) -> bool:
     """Whether somebody could get on the node what nobody could before."""
     if old is None or len(old.cards) != len(new.cards):
         return True
+    if new.hosted:
+        before_of = {run_id: (plain, override) for run_id, plain, override in old.hosted}
+        for run_id, plain, override in new.hosted:
+            known = before_of.get(run_id)
+            if known is not None and (plain < known[0] or override < known[1]):
+                return True
     return any(
         after is not before
         and (

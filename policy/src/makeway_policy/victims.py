@@ -70,7 +70,14 @@ def _when(question: Question, plan: Plan) -> tuple[object, ...]:
 
 def _node_plan(question: Question, node_id: str) -> Plan | None:
     candidates = candidates_on(question, (node_id,))
-    patience = question.now + max((each.grace_seconds for each in candidates), default=math.inf)
+    found = _with_victims(question, node_id, candidates) if candidates else None
+    # Where nobody who may be asked to leave would make room, what drains is waited for as long as it takes.
+    return found or _fill(question, node_id, (), math.inf)
+
+
+def _with_victims(question: Question, node_id: str, candidates: Sequence[Candidate]) -> Plan | None:
+    """A set that takes what drains into account as far as it is gone when the victims are."""
+    patience = question.now + max(each.grace_seconds for each in candidates)
     for _ in range(3):
         plan = _fill(question, node_id, candidates, patience)
         if plan is None or not plan.victims:

@@ -95,6 +95,7 @@ class Wakeups:
         blocked = self._at.agenda.blocked
         if changes.everything or len(blocked) * len(self._at.reaches) <= self.few:
             self._search_anew(blocked.all())
+            self._at.agenda.widen()
         if changes.teams:
             self._at.reservers.usage_changed()
         if effects is not None:
@@ -138,12 +139,15 @@ class Wakeups:
         blocked = self._at.agenda.blocked
         if effects.everybody:
             self._search_anew(blocked.all())
+            self._at.agenda.widen()
         for team in sorted(teams):
             self._search_anew(blocked.of_team(team, frozenset(Reason)))
+            self._at.agenda.widen(team)
 
     def _by_usage(self, team: str) -> None:
         blocked = self._at.agenda.blocked
         self._search_anew(blocked.of_team(team, BY_TEAM))
+        self._at.agenda.widen(team)
         if self._at.state.team(team).guarantee > 0:
             self._search_anew(blocked.of_team(team, _BY_ROOM))
 
