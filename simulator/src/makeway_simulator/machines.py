@@ -262,6 +262,7 @@ class Machines:
             replace(
                 job,
                 begin_at=self.now + following.delay_seconds if following.delay_seconds else job.begin_at,
+                backs_off=job.backs_off or following.delay_seconds > 0,
                 held=following.outcome is Outcome.HELD,
                 avoid_nodes=job.avoid_nodes | {lost} if following.avoid_node and lost is not None else job.avoid_nodes,
                 down=lost is not None,

@@ -160,6 +160,12 @@ def test_a_job_that_fails_is_tried_again_as_often_as_it_says() -> None:
     found = history(jobs=[job])
     assert [(run.started_at, run.ended_at) for run in found.runs_of("a")] == [(0, 10), (15, 25)]
     assert found.at(30).jobs["a"].state == "FAILED"
+    assert "next try" in found.at(12).jobs["a"].reason
+
+
+def test_a_job_that_waits_for_its_own_begin_is_not_said_to_be_tried_again() -> None:
+    found = history(jobs=[{"id": "a", "begin_at": 20, "dur": 10, "behaviour": {"exit_code": 3}}])
+    assert "may begin at" in found.at(12).jobs["a"].reason
 
 
 def test_other_teams_policies_and_cordons_count_from_when_they_are_set() -> None:
