@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from makeway_policy.asked import shape_of
 from makeway_schemas.facts import AdmittedJob, JobAdmitted
 
 from makeway_scheduler.ledger import JobRecord, Ledger
-from makeway_scheduler.policy_values import shape_of
 
 
 def apply_job_admitted(ledger: Ledger, fact: JobAdmitted, now: float) -> None:

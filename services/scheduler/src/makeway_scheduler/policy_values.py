@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, TypeVar
 
+from makeway_policy.asked import pairs
 from makeway_policy.model import (
     Gpu,
     GpuHealth,
@@ -18,14 +19,11 @@ from makeway_policy.model import (
     Reason,
     Refusal,
     Run,
-    Shape,
-    Topology,
     Trigger,
 )
 from makeway_policy.model import LeaseState as PolicyLeaseState
 from makeway_policy.model import RunState as PolicyRunState
 from makeway_policy.model import StopCause as PolicyStopCause
-from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
 
 from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
@@ -56,32 +54,6 @@ _RUN_STATES: Final[Mapping[RunState, PolicyRunState]] = {
 
 
 _Value = TypeVar("_Value")
-
-
-def shape_of(spec: JobSpec) -> Shape:
-    """What a job asks for. Equal specifications give equal shapes, so that identical jobs are judged once."""
-    where = spec.constraints
-    return Shape(
-        gpus=spec.gpus,
-        gpus_max=spec.gpus_max,
-        gpu_type=spec.gpu_type,
-        min_vram_mib=spec.min_vram_mib or 0,
-        vram_mib=spec.vram_mib,
-        shares=spec.shares,
-        mig=spec.mig,
-        cpus=spec.cpus,
-        memory_mib=spec.memory,
-        topology=Topology(spec.topology),
-        labels=_pairs(where.labels),
-        nodes=frozenset(where.nodes),
-        exclude_nodes=frozenset(where.exclude_nodes),
-        affinity=_pairs(where.affinity),
-        anti_affinity=_pairs(where.anti_affinity),
-    )
-
-
-def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(labels.items()))
 
 
 def job_value(job: JobRecord) -> Job:
@@ -127,7 +99,7 @@ def job_value(job: JobRecord) -> Job:
         on_max_wait=None if spec.on_max_wait is None else Overdue(spec.on_max_wait),
         has_started=job.first_started_at is not None,
         group=group_name(job),
-        labels=_pairs(spec.labels),
+        labels=pairs(spec.labels),
         refusal=refusal,
     )
 

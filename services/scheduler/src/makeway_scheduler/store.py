@@ -11,6 +11,7 @@ from typing import Any, Final
 import asyncpg
 import structlog
 from asyncpg.pool import Pool
+from makeway_policy.asked import shape_of
 from makeway_policy.model import Drain, Percents, Team
 from makeway_policy.past_use import PastUse
 from makeway_policy.rules import Policy
@@ -23,7 +24,7 @@ from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, St
 
 from makeway_scheduler.errors import Conflict, Fenced, Refused, Stale
 from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
-from makeway_scheduler.policy_values import shape_of, synchronise
+from makeway_scheduler.policy_values import synchronise
 from makeway_scheduler.writes import Writes
 
 _LOG: Final = structlog.get_logger(__name__)

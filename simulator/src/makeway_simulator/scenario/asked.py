@@ -3,11 +3,11 @@
 `AskedSpec` adds to the schema what the policy decides and a submit does not take yet.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
-from makeway_policy.model import Job, Mode, Overdue, Reason, Refusal, Shape, Topology
+from makeway_policy.asked import pairs, shape_of
+from makeway_policy.model import Job, Mode, Overdue, Reason, Refusal
 from makeway_policy.rules import Policy
 from makeway_schemas.job_parts import Whole
 from makeway_schemas.job_spec import GPUS_MAX, JobSpec
@@ -43,7 +43,7 @@ def asked_of(job: CaseJob, policy: Policy) -> Job | Refusal:
         class_name=spec.class_ or policy.default_class,
         submitted_at=job.at,
         queued_since=job.at,
-        shape=_shape(spec),
+        shape=shape_of(spec, members=spec.members, distinct_nodes=spec.distinct_nodes),
         own_priority=spec.priority,
         preemptible=spec.preemptible,
         mode=None if spec.preemption.mode is None else Mode(spec.preemption.mode.value.lower()),
@@ -56,36 +56,9 @@ def asked_of(job: CaseJob, policy: Policy) -> Job | Refusal:
         on_deadline=None if spec.on_deadline is None else Overdue(spec.on_deadline),
         on_max_wait=None if spec.on_max_wait is None else Overdue(spec.on_max_wait),
         group=spec.group,
-        labels=_pairs(spec.labels),
+        labels=pairs(spec.labels),
     )
 
 
 def _moment(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
-
-
-def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(labels.items()))
-
-
-def _shape(spec: AskedSpec) -> Shape:
-    where = spec.constraints
-    return Shape(
-        gpus=spec.gpus,
-        gpus_max=spec.gpus_max,
-        gpu_type=spec.gpu_type,
-        min_vram_mib=spec.min_vram_mib or 0,
-        vram_mib=spec.vram_mib,
-        shares=spec.shares,
-        mig=spec.mig,
-        cpus=spec.cpus,
-        memory_mib=spec.memory,
-        members=spec.members,
-        distinct_nodes=spec.distinct_nodes,
-        topology=Topology(spec.topology),
-        labels=_pairs(where.labels),
-        nodes=frozenset(where.nodes),
-        exclude_nodes=frozenset(where.exclude_nodes),
-        affinity=_pairs(where.affinity),
-        anti_affinity=_pairs(where.anti_affinity),
-    )
