@@ -80,8 +80,14 @@ def _has_started(state: PoolState, job_id: str) -> bool:
     return run is not None and run.started_at is not None
 
 
+def _used_gpus(state: PoolState) -> list[str]:
+    """The GPUs on which anything is leased or kept."""
+    members = (member for run in state.runs.values() for member in (*run.members, *run.moves_to))
+    return sorted({lease.gpu_id for member in members for lease in member.leases})
+
+
 def _oversold(state: PoolState) -> Iterator[str]:
-    for gpu in state.gpus.values():
+    for gpu in (state.gpus[gpu_id] for gpu_id in _used_gpus(state)):
         leases = [
             lease
             for run in state.runs_on_gpu(gpu.gpu_id)
@@ -102,9 +108,10 @@ def _doubled(state: PoolState) -> Iterator[str]:
 
 
 def _miscounted(state: PoolState) -> Iterator[str]:
+    used = _used_gpus(state)
     for team_id in state.teams:
         usage = state.team_usage(team_id)
-        expected = sum(_usage_on(state, gpu_id, team_id) for gpu_id in state.gpus) / UNITS_PER_GPU
+        expected = sum(_usage_on(state, gpu_id, team_id) for gpu_id in used) / UNITS_PER_GPU
         if not (math.isfinite(usage) and usage >= 0 and abs(usage - expected) < 1e-6):
             yield f"team {team_id} is said to use {usage} GPUs, and its runs have {expected:g} (3)"
         if any(math.isnan(part) for part in quota.fair_share_key(state, team_id)):

@@ -1,11 +1,12 @@
 """What can be seen of a case on the virtual clock: a snapshot of each moment."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from makeway_policy.explain import explain
 from makeway_policy.model import Job, LeaseState, NodeHealth, Refusal, Run
 from makeway_policy.priority import base
+from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 from makeway_schemas.states import JobState
 
@@ -38,8 +39,16 @@ class Looker:
     record: Record | None = None
     snapshots: list[Snapshot] = field(default_factory=list)
     explained: frozenset[str] = frozenset()
+    _seen: dict[str, JobSeen] = field(default_factory=dict)
+    _known: dict[str, Job] = field(default_factory=dict)
+    _had_runs: set[str] = field(default_factory=set)
+    _places: dict[str, int] = field(default_factory=dict)
+    _ended: int = 0
+    _policy: Policy | None = None
+    _hardware: tuple[PoolState, int, Mapping[str, int]] | None = None
 
     def __post_init__(self) -> None:
+        self._places = {job.name: place for place, job in enumerate(self.case.jobs)}
         asked = [each.reason or {} for each in self.case.expect]
         self.explained = frozenset(name for each in asked for name in notation.by_name(each))
 
@@ -52,29 +61,51 @@ class Looker:
         hardware.forget_lost(state)
         if self.snapshots and self.snapshots[-1].at == now:
             self.snapshots.pop()
+        self._look_at_jobs(now, state)
         self.snapshots.append(
             Snapshot(
                 at=now,
-                jobs=dict(self._jobs(now, state)),
+                jobs=dict(self._seen),
                 granted_mib=_granted(state),
                 usage={team: state.team_usage(team) for team in state.teams},
-                capacity=hardware.capacity(state),
+                capacity=self._capacity_of(state),
             )
         )
 
-    def _jobs(self, now: float, state: PoolState) -> Iterator[tuple[str, JobSeen]]:
-        refused = {name: refusal for name, (at, refusal) in self.refused.items() if at <= now}
-        ended: dict[str, EndKind] = {}
+    def _look_at_jobs(self, now: float, state: PoolState) -> None:
+        """Look at the jobs that may be seen otherwise than before: most wait or have ended, and are as they were."""
+        for name, (at, refusal) in self.refused.items():
+            if at <= now and name not in self._seen:
+                self._seen[name] = _rejected(refusal)
         if self.record is not None:
-            ended = {each.job_id: each.kind for each in self.record.outcomes}
-            refused |= self.record.turned_away
-        for job in self.case.jobs:
-            if job.name in refused:
-                yield job.name, JobSeen(state=REJECTED, priority=0, reason=_sentence(refused[job.name]))
-            elif job.name in ended:
-                yield job.name, JobSeen(state=_ENDS[ended[job.name]], priority=0)
-            elif job.name in state.jobs:
-                yield job.name, self._job(now, state, state.jobs[job.name])
+            self._note_ends(self.record)
+        if self.stage.policy is not self._policy:
+            self._policy = self.stage.policy
+            self._known.clear()
+        with_runs = {run.job_id for run in state.runs.values()}
+        changed = {name for name, job in state.jobs.items() if self._known.get(name) is not job}
+        for name in sorted(
+            changed | with_runs | self._had_runs | self.explained, key=lambda name: self._places.get(name, -1)
+        ):
+            job = state.jobs.get(name)
+            if job is not None:
+                self._known[name] = job
+                self._seen[name] = self._job(now, state, job)
+        self._had_runs = with_runs
+
+    def _note_ends(self, record: Record) -> None:
+        for name, refusal in record.turned_away.items():
+            if name not in self._seen:
+                self._seen[name] = _rejected(refusal)
+        for each in record.outcomes[self._ended :]:
+            self._seen[each.job_id] = JobSeen(state=_ENDS[each.kind], priority=0)
+            self._known.pop(each.job_id, None)
+        self._ended = len(record.outcomes)
+
+    def _capacity_of(self, state: PoolState) -> Mapping[str, int]:
+        if self._hardware is None or self._hardware[0] is not state or self._hardware[1] != state.hardware_version:
+            self._hardware = (state, state.hardware_version, hardware.capacity(state))
+        return self._hardware[2]
 
     def _job(self, now: float, state: PoolState, job: Job) -> JobSeen:
         run = state.run_of(job.job_id)
@@ -106,6 +137,10 @@ def _state_of(state: PoolState, job: Job, run: Run | None) -> JobState:
     if run.started_at is not None:
         return JobState.RUNNING
     return JobState.STARTING if run.lease_state is LeaseState.LIVE else JobState.RESERVED
+
+
+def _rejected(refusal: Refusal) -> JobSeen:
+    return JobSeen(state=REJECTED, priority=0, reason=_sentence(refusal))
 
 
 def _sentence(refusal: Refusal) -> str:
