@@ -9,8 +9,8 @@ from makeway_runtime.errors import PublishUncertain
 from makeway_runtime.kafka.messages import Incoming, Outgoing, PoisonFound
 from makeway_scheduler.inbox import MOST_IN_A_BATCH, Inbox
 from makeway_scheduler.journal import Table
-from makeway_scheduler.ledger import Event
 from makeway_scheduler.outlet import Outlet
+from makeway_scheduler.records import Event
 from makeway_schemas.facts import BATCH_TYPE, FactBatch, RunStarted
 from makeway_schemas.states import JobState
 

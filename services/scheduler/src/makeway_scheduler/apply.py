@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from makeway_schemas.facts import Fact, PolicyApplied
 
-from makeway_scheduler import apply_commands, apply_jobs, apply_nodes, apply_runs
+from makeway_scheduler import apply_commands, apply_ends, apply_jobs, apply_nodes, apply_runs, emptying
 from makeway_scheduler.ledger import Ledger
 
 
@@ -24,8 +24,8 @@ _OF_KIND: Final[Mapping[str, Callable[[Ledger, Any, float], None]]] = MappingPro
         "notice_delivered": apply_runs.apply_notice_delivered,
         "checkpoint_acked": apply_runs.apply_checkpoint_acked,
         "run_resumed": apply_runs.apply_run_resumed,
-        "run_exited": apply_runs.apply_run_exited,
-        "gpu_empty": apply_runs.apply_gpu_empty,
+        "run_exited": apply_ends.apply_run_exited,
+        "gpu_empty": emptying.apply_gpu_empty,
         "node_report": apply_nodes.apply_node_report,
         "gpu_health_changed": apply_nodes.apply_gpu_health_changed,
     }

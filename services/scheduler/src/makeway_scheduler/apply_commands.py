@@ -14,10 +14,11 @@ from makeway_schemas.facts import CommandIssued, NodeCommandIssued
 from makeway_schemas.states import EndCause, JobState, StopCause
 
 from makeway_scheduler import job_moves, releases
-from makeway_scheduler.ledger import JobRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policies import worth
 from makeway_scheduler.policy_values import synchronise
 from makeway_scheduler.preempting import evict
+from makeway_scheduler.records import JobRecord, NodeRecord, RunRecord
 from makeway_scheduler.stops import stop_run
 
 REFUSED: Final = "refused: "

@@ -7,7 +7,8 @@ from typing import Any
 from makeway_policy.asked import shape_of
 from makeway_schemas.facts import AdmittedJob, JobAdmitted
 
-from makeway_scheduler.ledger import JobRecord, Ledger
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import JobRecord
 
 
 def apply_job_admitted(ledger: Ledger, fact: JobAdmitted, now: float) -> None:

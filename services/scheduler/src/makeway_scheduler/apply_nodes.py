@@ -12,8 +12,9 @@ import structlog
 from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
 from makeway_schemas.states import NodeState
 
-from makeway_scheduler import apply_runs, job_moves, releases
-from makeway_scheduler.ledger import GpuRecord, Ledger, NodeRecord
+from makeway_scheduler import apply_ends, apply_runs, emptying, job_moves, releases
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import GpuRecord, NodeRecord
 
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -117,12 +118,12 @@ def _apply_run_report(ledger: Ledger, node_id: str, report: RunReport, now: floa
         apply_runs.note_resumed(ledger, ledger.runs[run.run_id], report.resumed, now)
     if report.end is not None:
         ended_at = now - (report.ended_age_seconds or 0.0)
-        apply_runs.note_exited(ledger, ledger.runs[run.run_id], report.end, now, ended_at=ended_at)
+        apply_ends.note_exited(ledger, ledger.runs[run.run_id], report.end, now, ended_at=ended_at)
         for gpu_id in report.empty_gpus:
-            apply_runs.release(ledger, run.run_id, gpu_id, now)
+            emptying.release(ledger, run.run_id, gpu_id, now)
         for gpu_id in _quarantined(ledger, run.run_id):
-            apply_runs.release(ledger, run.run_id, gpu_id, now)
-        apply_runs.settle_released(ledger, run.run_id, now)
+            emptying.release(ledger, run.run_id, gpu_id, now)
+        emptying.settle_released(ledger, run.run_id, now)
 
 
 def _see_strays(ledger: Ledger, fact: NodeReport) -> None:

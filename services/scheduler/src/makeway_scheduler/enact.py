@@ -17,9 +17,10 @@ from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, Sto
 
 from makeway_scheduler import job_moves
 from makeway_scheduler.apply_commands import drop_pending
-from makeway_scheduler.ledger import NO_VICTIMS, Ledger, RunRecord
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policy_values import lease_records
 from makeway_scheduler.preempting import Reason, evict, note_preemption, stop_victim
+from makeway_scheduler.records import NO_VICTIMS, RunRecord
 from makeway_scheduler.stops import stop_run
 
 _LEASE_STATES: Final = {

@@ -14,8 +14,9 @@ from makeway_schemas.job_spec import PreemptionMode
 from makeway_schemas.states import JOB_MOVES, TERMINAL, EndCause, JobState, LeaseState, NodeState
 
 from makeway_scheduler.errors import SchedulerError
-from makeway_scheduler.ledger import JobRecord, Ledger, RunRecord
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policy_values import job_value
+from makeway_scheduler.records import JobRecord, RunRecord
 
 _LOST_FOR_GOOD: Final = "its run was lost, and it asks not to be requeued"
 _PREEMPTED_FOR_GOOD: Final = "preempted, and it asks not to be requeued"

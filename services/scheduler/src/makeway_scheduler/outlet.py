@@ -19,7 +19,7 @@ from makeway_schemas.plans import PLAN_TYPE
 from makeway_schemas.states import JobState
 from makeway_schemas.topics import JOB_EVENTS, NODE_PLANS
 
-from makeway_scheduler.ledger import Event
+from makeway_scheduler.records import Event
 
 _LOG: Final = structlog.get_logger(__name__)
 _PAUSE_SECONDS: Final = 0.5

@@ -35,9 +35,10 @@ from makeway_scheduler import meters
 from makeway_scheduler.cycle import Cycle
 from makeway_scheduler.errors import Fenced, Stale
 from makeway_scheduler.inbox import MOST_IN_A_BATCH, Inbox
-from makeway_scheduler.ledger import Event, Ledger
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.policies import begin_with_policy, look_for_policy
+from makeway_scheduler.records import Event
 from makeway_scheduler.settings import SchedulerSettings
 from makeway_scheduler.store import MOST_UNAPPLIED, Store
 

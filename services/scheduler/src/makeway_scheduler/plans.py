@@ -8,7 +8,8 @@ from makeway_schemas.plans import Launch, LeasedGpu, NodePlan, PlannedRun, Stop,
 from makeway_schemas.states import StopCause
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.ledger import JobRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import JobRecord, NodeRecord, RunRecord
 
 _SHORTEST_LIMIT_SECONDS: Final = 0.001
 _STRAY_GRACE_SECONDS: Final = 30.0

@@ -23,8 +23,9 @@ from pydantic import ValidationError
 
 from makeway_scheduler import releases
 from makeway_scheduler.apply_nodes import slots_of
-from makeway_scheduler.ledger import JobRecord, Ledger, NewPolicy, RunRecord
+from makeway_scheduler.ledger import Ledger, NewPolicy
 from makeway_scheduler.policy_values import job_value
+from makeway_scheduler.records import JobRecord, RunRecord
 from makeway_scheduler.store import Store
 
 _LOG: Final = structlog.get_logger(__name__)

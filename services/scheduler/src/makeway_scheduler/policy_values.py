@@ -26,7 +26,8 @@ from makeway_policy.model import RunState as PolicyRunState
 from makeway_policy.model import StopCause as PolicyStopCause
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
 
-from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import GpuRecord, JobRecord, LeaseRecord, NodeRecord, RunRecord
 
 _LEASE_STATES: Final = {
     LeaseState.LIVE: PolicyLeaseState.LIVE,

@@ -6,7 +6,8 @@ from makeway_policy.choices import Evict, Victim
 from makeway_policy.model import Trigger
 from makeway_schemas.states import StopCause
 
-from makeway_scheduler.ledger import Ledger, RunRecord
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import RunRecord
 from makeway_scheduler.stops import stop_run
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from makeway_schemas.states import JobState
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.ledger import JobRecord, Ledger
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import JobRecord
 
 
 def release(ledger: Ledger, job: JobRecord, reason: str, now: float) -> None:

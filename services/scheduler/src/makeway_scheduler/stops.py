@@ -6,7 +6,8 @@ from typing import Final
 from makeway_schemas.states import LeaseState, StopCause
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.ledger import Ledger, RunRecord
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import RunRecord
 
 _STRENGTH: Final = {StopCause.PREEMPT: 0, StopCause.DRAIN: 1, StopCause.TIME_LIMIT: 2, StopCause.CANCEL: 3}
 

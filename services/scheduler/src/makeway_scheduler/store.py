@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,20 +10,18 @@ from typing import Any, Final
 import asyncpg
 import structlog
 from asyncpg.pool import Pool
-from makeway_policy.asked import shape_of
-from makeway_policy.model import Drain, Percents, Team
+from makeway_policy.model import Team
 from makeway_policy.past_use import PastUse
 from makeway_policy.rules import Policy
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.postgres.queries import load_queries
 from makeway_runtime.postgres.transient import is_connection_lost
-from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted, NodeCommandIssued
-from makeway_schemas.job_spec import JobSpec
-from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
+from makeway_schemas.facts import CommandIssued, JobAdmitted, NodeCommandIssued
 
 from makeway_scheduler.errors import Conflict, Fenced, Refused, Stale
-from makeway_scheduler.ledger import GpuRecord, JobRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policy_values import synchronise
+from makeway_scheduler.rows import admitted_of, command_of, gpu_of, job_of, node_of, percents_of, run_of
 from makeway_scheduler.writes import Writes
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -78,14 +75,14 @@ class Store:
         floor = await _QUERIES.load_order_floor(self._pool, pool=self._pool_id)
         ledger.begin()
         for row in nodes:
-            ledger.nodes.put(row["node_id"], _node(row))
+            ledger.nodes.put(row["node_id"], node_of(row))
         for row in gpus:
-            ledger.gpus.put(row["gpu_id"], _gpu(row))
+            ledger.gpus.put(row["gpu_id"], gpu_of(row))
         for row in jobs:
-            ledger.jobs.put(row["job_id"], _job(self._pool_id, row))
+            ledger.jobs.put(row["job_id"], job_of(self._pool_id, row))
         for row in runs:
             if row["job_id"] in ledger.jobs:
-                ledger.runs.put(row["run_id"], _run(row))
+                ledger.runs.put(row["run_id"], run_of(row))
             else:
                 # A restored database may hold a run without its job; one of them must not stop the pool.
                 _LOG.error("a run without its job is passed over", run=row["run_id"])
@@ -116,7 +113,7 @@ class Store:
                 gpu_hours_used=0.0 if row["gpu_hours_per_month"] is None else hours.get(row["team_id"], 0.0),
                 allowances=row["allowances"] if any_configured else None,
                 max_queued=row["max_queued"],
-                percents=_percents(row["percents"]),
+                percents=percents_of(row["percents"]),
             )
             for row in rows
         ]
@@ -193,19 +190,19 @@ class Store:
         """Jobs by id as facts, and the ids of those that have ended."""
         rows = [row async for row in _QUERIES.find_jobs(self._pool, job_ids=list(job_ids))]
         ended = {row["job_id"] for row in rows if row["ended"]}
-        return [_admitted(row) for row in rows if not row["applied"]], ended
+        return [admitted_of(row) for row in rows if not row["applied"]], ended
 
     async def unapplied(self, *, ever: bool) -> list[JobAdmitted | CommandIssued | NodeCommandIssued]:
         """Jobs and commands that no scheduler has applied, of the last minutes or of all time."""
         seconds = _EVER_SECONDS if ever else _RECENT_SECONDS
         jobs = [
-            _admitted(row)
+            admitted_of(row)
             async for row in _QUERIES.find_unapplied_jobs(
                 self._pool, pool=self._pool_id, seconds=seconds, most=MOST_UNAPPLIED
             )
         ]
         commands = [
-            _command(row)
+            command_of(row)
             async for row in _QUERIES.find_unapplied_commands(
                 self._pool, pool=self._pool_id, seconds=seconds, most=MOST_UNAPPLIED
             )
@@ -244,109 +241,3 @@ def _ours(error: asyncpg.PostgresError) -> Exception:
     if state.startswith(("22", "23", "42", "MW")):
         return Refused(str(error))
     return error
-
-
-def _admitted(row: Mapping[str, Any]) -> JobAdmitted:
-    return JobAdmitted(
-        id=f"admission/{row['job_id']}/admitted",
-        correlation_id=row["job_id"],
-        traceparent=row["traceparent"],
-        job=AdmittedJob(
-            job_id=row["job_id"],
-            order=row["admission_order"],
-            pool=row["pool_id"],
-            team=row["team_id"],
-            class_name=row["class_name"],
-            submitted_by=row["submitted_by"],
-            submitted_at=row["submitted_at"],
-            spec=JobSpec.model_validate(row["spec"]),
-        ),
-    )
-
-
-def _command(row: Mapping[str, Any]) -> CommandIssued | NodeCommandIssued:
-    common = {
-        "id": f"admission/command/{row['command_id']}",
-        "correlation_id": row["job_id"] or row["node_id"],
-        **{name: row[name] for name in ("traceparent", "command_id", "command", "issued_by", "issued_at")},
-        **row["arguments"],
-    }
-    if row["node_id"] is not None:
-        return NodeCommandIssued.model_validate({**common, "node_id": row["node_id"]})
-    return CommandIssued.model_validate({**common, "job_id": row["job_id"]})
-
-
-def _job(pool: str, row: Mapping[str, Any]) -> JobRecord:
-    spec = JobSpec.model_validate_json(json.dumps(row["spec"]))
-    same = (
-        "reason_code", "reason", "reason_detail", "manual_priority", "run_number", "preemptions",
-        "infrastructure_failures", "hold_failures", "no_victims_until", "retry_at", "cancel_requested",
-        "queued_since", "first_started_at", "last_started_at", "used_seconds", "last_ack_step", "last_end",
-        "last_victim_run", "restart_seconds", "ended_at", "end_cause", "exit_code", "message", "own_failures",
-        "amendments", "version",
-    )  # fmt: skip
-    return JobRecord(
-        job_id=row["job_id"],
-        pool=pool,
-        team=row["team_id"],
-        order=row["admission_order"],
-        class_name=row["amendments"].get("class", row["class_name"]),
-        spec=spec,
-        shape=shape_of(spec),
-        submitted_by=row["submitted_by"],
-        submitted_at=row["submitted_at"],
-        traceparent=row["traceparent"],
-        state=JobState(row["state"]),
-        preempted_at=tuple(row["preempted_at"]),
-        **{name: row[name] for name in same},
-    )
-
-
-def _run(row: Mapping[str, Any]) -> RunRecord:
-    leases = row["leases"] or []
-    same = (
-        "value", "planned_at", "cpus", "memory_mib", "trigger", "restart_seconds", "promoted", "after_preemption",
-        "withdrawing", "stop_trigger", "stop_grace_seconds", "stop_at", "leaves_by", "empty_at", "begun_at", "pid",
-        "started_at", "noticed_at", "resumed_at", "resumed_step", "load_seconds", "ack_step", "ack_bytes",
-        "ack_fraction", "acked_at", "ended_at", "end_cause", "exit_code", "signal", "forced", "run_seconds",
-        "log_bytes", "message", "traceparent",
-    )  # fmt: skip
-    return RunRecord(
-        run_id=row["run_id"],
-        job_id=row["job_id"],
-        number=row["run_number"],
-        node_id=row["node_id"],
-        placement=tuple(_lease(each) for each in row["gpus"]),
-        leases=tuple(_lease(each) for each in leases),
-        # A job of CPU and memory only has no leases; it is live all the same.
-        lease_state=LeaseState(leases[0]["state"]) if leases else (None if row["gpus"] else LeaseState.LIVE),
-        state=RunState(row["state"]),
-        after=frozenset(row["after_runs"]),
-        stop_cause=None if row["stop_cause"] is None else StopCause(row["stop_cause"]),
-        stored=True,
-        **{name: row[name] for name in same},
-    )
-
-
-def _lease(each: Mapping[str, Any]) -> LeaseRecord:
-    return LeaseRecord(gpu_id=each["gpu_id"], vram_mib=each["vram_mib"], slots=each["slots"])
-
-
-def _percents(given: Mapping[str, Any]) -> Percents | None:
-    return Percents(**given) if given else None
-
-
-def _node(row: Mapping[str, Any]) -> NodeRecord:
-    same = (
-        "node_id", "session", "boot_id", "cordoned", "accepts_runs", "refusal", "note", "simulated", "cpus",
-        "memory_mib", "labels", "agent_version", "state_since", "plan_number", "version",
-    )  # fmt: skip
-    return NodeRecord(state=NodeState(row["state"]), drain=Drain(row["drain"]), **{name: row[name] for name in same})
-
-
-def _gpu(row: Mapping[str, Any]) -> GpuRecord:
-    same = (
-        "gpu_id", "node_id", "type_name", "capacity_mib", "reserved_mib", "capacity_slots", "mig_profile",
-        "link_group", "condition", "cordoned", "reason", "version",
-    )  # fmt: skip
-    return GpuRecord(index=row["gpu_index"], **{name: row[name] for name in same})

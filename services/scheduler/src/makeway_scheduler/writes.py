@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from makeway_scheduler.ledger import GpuRecord, LeaseRecord, Ledger, NodeRecord, RunRecord
+from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.records import GpuRecord, LeaseRecord, NodeRecord, RunRecord
 
 _JOB_COLUMNS: Final = (
     "state", "reason_code", "reason", "manual_priority", "run_number", "preemptions", "infrastructure_failures",
