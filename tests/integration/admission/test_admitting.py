@@ -7,7 +7,8 @@ import asyncpg
 import pytest
 import servers
 from admission_harness import until
-from makeway_admission.store import Connection, JobRequest, admit_jobs
+from makeway_admission.admitting import JobRequest, admit_jobs
+from makeway_runtime.postgres.pool import Connection
 from makeway_schemas.ids import new_job_id
 
 

@@ -18,6 +18,7 @@ from makeway_runtime.postgres.pool import open_pool, ping
 from makeway_schemas.topics import SCHEDULER_INBOX
 
 from makeway_admission.access import Access, Role, given_token
+from makeway_admission.admitting import outbox_store
 from makeway_admission.doors import Doors
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
@@ -25,7 +26,7 @@ from makeway_admission.log_store import LogStore
 from makeway_admission.policy_in_force import PolicyInForce, first_policy
 from makeway_admission.server import Server, listen
 from makeway_admission.settings import AdmissionSettings
-from makeway_admission.store import Store, outbox_store
+from makeway_admission.store import Store
 from makeway_admission.streams import StreamSlots
 from makeway_admission.web import create_app
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from makeway_admission.answers import PROBLEMS, answer
 from makeway_admission.doors import ServiceDoors, Viewer
-from makeway_admission.store import Record
+from makeway_admission.reads import Record
 from makeway_admission.views import gpu_state
 
 router: Final = APIRouter(tags=["cluster"], responses=PROBLEMS)

@@ -18,8 +18,9 @@ from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
 from makeway_admission.policy_in_force import PolicyInForce
+from makeway_admission.reads import Record
 from makeway_admission.settings import AdmissionSettings
-from makeway_admission.store import Record, Store
+from makeway_admission.store import Store
 from makeway_admission.streams import StreamSlots
 
 

@@ -13,7 +13,7 @@ from makeway_admission.access import Principal
 from makeway_admission.answers import PROBLEMS, Responses
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, visible_job
 from makeway_admission.jobs import cursor_of
-from makeway_admission.store import Record
+from makeway_admission.reads import Record
 from makeway_admission.streams import EVENT_STREAM, KeepAlive, StreamResponse, server_sent
 from makeway_admission.views import event_view
 

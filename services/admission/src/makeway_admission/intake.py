@@ -19,9 +19,10 @@ from asyncpg.pool import Pool
 from makeway_runtime import retry
 from makeway_runtime.errors import TransientError
 from makeway_runtime.postgres.outbox import Outbox
+from makeway_runtime.postgres.pool import Connection
 from makeway_runtime.postgres.transient import is_transient
 
-from makeway_admission import store
+from makeway_admission import admitting
 from makeway_admission.facts import fact_row
 from makeway_admission.settings import AdmissionSettings
 
@@ -61,7 +62,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Waiting:
-    request: store.JobRequest
+    request: admitting.JobRequest
     answer: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -76,7 +77,7 @@ class Intake:
         self._queue: deque[_Waiting] = deque()
         self._wake = asyncio.Event()
 
-    async def admit(self, request: store.JobRequest) -> Answer:
+    async def admit(self, request: admitting.JobRequest) -> Answer:
         """The committed answer. Raises TransientError when it cannot be written now, or nobody knows whether it was."""
         if len(self._queue) >= _MOST_WAITING:
             raise TransientError("more submits are waiting than can be written")
@@ -123,7 +124,7 @@ class Intake:
             return False
         return True
 
-    async def _write(self, connection: store.Connection, batch: Sequence[_Waiting]) -> bool:
+    async def _write(self, connection: Connection, batch: Sequence[_Waiting]) -> bool:
         """Answers every request of the batch: one that fails is tried one by one. False: the connection may be gone."""
         open_requests = [waiting for waiting in batch if not waiting.answer.done()]
         try:
@@ -145,9 +146,11 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - it is the requester's to hear
             _fail(waiting, error)
 
-    async def _write_once(self, connection: store.Connection, batch: Sequence[_Waiting]) -> None:
+    async def _write_once(self, connection: Connection, batch: Sequence[_Waiting]) -> None:
         published = self._outbox.acknowledged_ids()
-        written = await store.admit_jobs(connection, self._settings.pool, published, [each.request for each in batch])
+        written = await admitting.admit_jobs(
+            connection, self._settings.pool, published, [each.request for each in batch]
+        )
         self._outbox.deleted(published)
         self._outbox.committed(
             [fact_row(row.outbox_id, self._settings.pool, row.fact) for row in written if row.outbox_id is not None]

@@ -20,15 +20,16 @@ from starlette.responses import Response
 
 from makeway_admission import measures
 from makeway_admission.access import Principal, Role, require
+from makeway_admission.admitting import JobRequest
 from makeway_admission.answers import PROBLEMS, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.class_rules import ClassRights, rights_of
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, doors_of
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
 from makeway_admission.intake import Answer, Outcome
+from makeway_admission.reads import JobFilter
 from makeway_admission.requests import parse_job, said
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
-from makeway_admission.store import JobFilter, JobRequest
 from makeway_admission.texts import unkeepable_text
 from makeway_admission.views import job_detail, job_view
 
