@@ -16,11 +16,12 @@ async def _raw(admission: Admission) -> tuple[asyncio.StreamReader, asyncio.Stre
     return await asyncio.open_connection(host, int(port))
 
 
-async def test_a_head_that_does_not_end_is_cut_off(lone_admission: Admission) -> None:
+@pytest.mark.parametrize("pieces", [1, 100])
+async def test_a_head_that_does_not_end_is_cut_off(lone_admission: Admission, pieces: int) -> None:
     reader, writer = await _raw(lone_admission)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-    for number in range(100):
-        writer.write(b"X-%d: %s\r\n" % (number, b"x" * 1000))
+    for number in range(pieces):
+        writer.write(b"X-%d: %s\r\n" % (number, b"x" * (100_000 // pieces)))
     answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
     assert b"400" in answer
     writer.close()

@@ -41,6 +41,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _in_head = True
+    _between_requests = True
+    _first_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -56,6 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Counts a head's bytes. What one read brings is bounded already, and may have a body behind the head."""
         self._head_bytes += len(data)
+        self._first_bytes = len(data) if self._between_requests else 0
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_MAX_BYTES:
             self.send_400_response(f"The request's head has more than {HEAD_MAX_BYTES} bytes.")
@@ -63,7 +66,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
+        self._between_requests = False
         self._begin_head()
+        self._head_bytes, self._first_bytes = self._first_bytes, 0
+
+    def on_message_complete(self) -> None:
+        """A request is here as a whole."""
+        self._between_requests = True
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """A head has ended."""
