@@ -39,6 +39,7 @@ test-gpu: setup ## checks that need an NVIDIA card (GPU_PYTHON: a Python with to
 bench: setup ## the measurements, each printing one JSON line last
 	$(BIN)/python bench/pipeline.py
 	$(BIN)/python bench/idle.py
+	$(BIN)/python bench/shim.py
 	$(BIN)/python bench/replay.py
 
 clean: ## remove what setup and the tests made

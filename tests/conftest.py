@@ -14,6 +14,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 from makeway.local.private_files import make_runtime_folder
 from makeway.local.servers import ServerProcess
 
@@ -26,6 +27,16 @@ _numbers = itertools.count(1)
 # How long an example takes says nothing on a machine that does other things too.
 hypothesis.settings.register_profile("makeway", deadline=None)
 hypothesis.settings.load_profile("makeway")
+
+# As the services log: by default structlog writes an error with all its values, which takes seconds for a large state.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_configure() -> None:
