@@ -54,7 +54,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         return placed
     if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, None), ()) is None:
         # What leaves anyway eases its quota: nobody has to leave for that.
-        return over
+        return replace(over, detail={**over.detail, "eases": "soon"})
     if not closed and _victims_in_reach(index, job, now):
         preemptor = preemptor_of(index.state, index.policy, allowed, now)
         question = Question(

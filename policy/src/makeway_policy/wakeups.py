@@ -5,7 +5,8 @@ not concerned is only judged in vain.
  1. small pools: everybody
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
  3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
- 4. a job of a team gets a run: its jobs that a limit keeps out and that could take that run
+ 4. a job of a team gets a run: its jobs that a limit keeps out and that could take that run, or had waited for others
+    to leave
  5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
     of them for which there is no room any more, as they reserve now themselves
  6. the hardware has changed: those that it could never run

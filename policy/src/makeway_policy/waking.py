@@ -31,6 +31,7 @@ class _Place:
     entry: Entry
     limit: Threshold | None
     overrides: bool
+    eases: bool
 
     @property
     def taking(self) -> _Taking:
@@ -68,7 +69,7 @@ class Blocked:
         reason = bucket.blocked.reason
         place = _Place(
             bucket=bucket, reason=reason, shape=shape, lane=self._turns.lane(bucket), entry=bucket.entries[0],
-            limit=limit, overrides=overrides,
+            limit=limit, overrides=overrides, eases="eases" in bucket.blocked.detail,
         )  # fmt: skip
         self._place[bucket.key] = place
         self._by_reason.setdefault(reason, {})[bucket.key] = bucket
@@ -141,9 +142,15 @@ class Blocked:
         return any(self._over.values())
 
     def over_quota(self, team: str, threshold: Threshold) -> list[Bucket]:
-        """The team's buckets that a limit keeps out, and that may reach a run of that threshold, of their own team."""
-        places = self._over.get(team, {}).values()
-        return [place.bucket for place in places if place.limit is not None and threshold <= place.limit]
+        """The team's buckets that a limit keeps out, whom a new run of that threshold concerns, of their own team.
+
+        They may reach it, or waited for others to leave their quota to them.
+        """
+        return [
+            place.bucket
+            for place in self._over.get(team, {}).values()
+            if (place.limit is not None and threshold <= place.limit) or place.eases
+        ]
 
     def with_reason(self, reason: Reason) -> list[Bucket]:
         """All buckets that were blocked for a reason."""
