@@ -7,6 +7,8 @@ from makeway_policy.model import Mode
 
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.physics import Course, Leaving
+from makeway_simulator.rivals.loop import Cost
+from makeway_simulator.setting import Setting
 from makeway_simulator.trace import TraceJob
 
 
@@ -45,3 +47,24 @@ class Book:
     retries_used: int = 0
     failures_in_a_row: int = 0
     live: Live | None = None
+
+
+def course_of(book: Book, setting: Setting, now: float, *, resumed: bool) -> Course:
+    """How a run of the job that starts now goes if nothing disturbs it."""
+    physics = setting.physics
+    startup = book.job.startup_seconds
+    if setting.cost is Cost.PEER:
+        startup = 0.0
+    elif startup is None:
+        startup = physics.restore_seconds if resumed else 0.0
+    saves = book.mode is Mode.CHECKPOINT and physics.checkpoint_interval_seconds
+    return Course(
+        ready_at=now + startup,
+        saved_seconds=book.saved,
+        work_seconds=book.job.work_seconds,
+        interval_seconds=physics.checkpoint_interval_seconds or math.inf if saves else math.inf,
+        save_seconds=physics.save_seconds,
+        mode=book.mode,
+        stop_seconds=physics.stop_seconds,
+        process=book.job.detail.process if book.job.detail is not None else None,
+    )

@@ -5,18 +5,16 @@ import math
 from dataclasses import replace
 
 from makeway_policy import costs, lifecycle
-from makeway_policy.model import GpuHealth, LeaseState, Mode, NodeHealth, Run, RunState, StopCause
+from makeway_policy.model import GpuHealth, LeaseState, NodeHealth, Run, RunState, StopCause
 from makeway_policy.priority import class_of
 from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
 from makeway_simulator.accounts import Accounts
-from makeway_simulator.book import Book, Live
+from makeway_simulator.book import Book, Live, course_of
 from makeway_simulator.network import Network, Notice
 from makeway_simulator.outcome import EndKind
-from makeway_simulator.physics import Course
-from makeway_simulator.rivals.loop import Cost
 from makeway_simulator.setting import Setting
 
 _KINDS = {StopCause.TIME_LIMIT: EndKind.TIMED_OUT, StopCause.CANCELLED: EndKind.CANCELLED}
@@ -112,7 +110,7 @@ class Machines:
         book = self.books[run.job_id]
         if book.first_started_at is None:
             book.first_started_at = self.now
-        course = self._course(book, resumed=run.number > 1)
+        course = course_of(book, self._setting, self.now, resumed=run.number > 1)
         gpus = tuple(lease.gpu_id for lease in run.leases)
         live = Live(
             run_id=run.run_id, job_id=run.job_id, number=run.number, started_at=self.now, gpus=gpus, course=course
@@ -124,25 +122,6 @@ class Machines:
             live.limit_at = self.now + max(0.0, book.job.time_limit_seconds - used)
         self._at(live.ends_at, run.run_id)
         self._save_at(course.next_save_at(self.now), run.run_id)
-
-    def _course(self, book: Book, *, resumed: bool) -> Course:
-        physics = self._setting.physics
-        startup = book.job.startup_seconds
-        if self._setting.cost is Cost.PEER:
-            startup = 0.0
-        elif startup is None:
-            startup = physics.restore_seconds if resumed else 0.0
-        saves = book.mode is Mode.CHECKPOINT and physics.checkpoint_interval_seconds
-        return Course(
-            ready_at=self.now + startup,
-            saved_seconds=book.saved,
-            work_seconds=book.job.work_seconds,
-            interval_seconds=physics.checkpoint_interval_seconds or math.inf if saves else math.inf,
-            save_seconds=physics.save_seconds,
-            mode=book.mode,
-            stop_seconds=physics.stop_seconds,
-            process=book.job.detail.process if book.job.detail is not None else None,
-        )
 
     # Stops and ends
 
