@@ -66,7 +66,8 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         if plan is not None and (over is None or _eases(index, job, plan)):
             return plan
     if over is not None:
-        return over
+        # While others come first, nobody of its own team is asked to make way; that may be over before the quota is.
+        return over if keeper is None else replace(over, detail={**over.detail, "kept_for": keeper.job_id})
     if keeper is None:
         return _no_room(index, job, now)
     if room and place_free(index, job) is not None:
