@@ -122,7 +122,7 @@ class Wakeups:
             self._holders(None if moved else improved, now)
 
     def wake_by_refusals(self, now: float) -> bool:
-        """When all are judged: whether somebody has to be again, as other jobs reserve now that some were refused."""
+        """After a refusal: whether somebody is judged again, as other jobs reserve now than before."""
         if not (self._limited or self._movers):
             return False
         view = self._at.reservers.view()

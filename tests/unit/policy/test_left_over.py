@@ -1,10 +1,12 @@
 """Of sets of victims that lose as much, the one counts that leaves the nodes as the class's placement likes them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from makeway_policy import lifecycle, victims
+from makeway_policy.index import Index
 from makeway_policy.rules import Strategy
 
 Pool = Any
@@ -47,6 +49,34 @@ def test_where_no_job_could_use_two_cards_together_fragmentation_makes_no_differ
     pool.submit("hi", pri=100, at=10)
     pool.run_until(11)
     assert pool.evictions == {"wide": 1}, "the newest goes"
+
+
+def test_a_run_of_cpus_alone_makes_way_as_soon_as_nothing_protects_it(pool_under: PoolUnder) -> None:
+    pool = pool_under(minimum_run_seconds=30.0)
+    pool.policy = replace(pool.policy, recheck_seconds=1e9)
+    Index.of(pool.state, pool.policy).wakeups.few = 0
+    pool.add_node("node-a", 1, cpus=8.0)
+    pool.submit("cpus", pri=1, gpus=0, cpus=8.0)
+    pool.submit("hi", pri=100, cpus=4.0, at=10)
+    pool.run_until(29)
+    assert not pool.evictions
+    pool.run_until(36)
+    assert pool.evictions == {"cpus": 1}
+    assert pool.starts_of("hi") == [35]
+
+
+def test_what_drains_is_waited_for_though_there_are_runs_that_would_not_make_room(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("slow", pri=500, gpus=1, grace=600.0)
+    pool.submit("small", pri=1, gpus=1, shares=1, grace=5.0)
+    pool.at(10, lambda: pool.preempt("slow", force=True))
+    pool.submit("fixed", pri=900, preemptible=False, gpus=1, shares=1, at=5)
+    pool.submit("hi", pri=100, gpus=1, at=11)
+    pool.run_until(12)
+    run = pool.state.run_of("hi")
+    assert run is not None
+    assert run.after == {"slow.1"}
+    assert pool.evictions == {"slow": 1}
 
 
 def test_where_everything_is_alike_few_nodes_are_tried(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
