@@ -1,6 +1,7 @@
 """What the server bounds before it knows who is there, and how it ends."""
 
 import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -50,6 +51,46 @@ async def test_a_client_that_sends_no_head_in_time_is_let_go(
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     writer.write(request)
     assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    writer.close()
+
+
+@pytest.mark.parametrize("rest", [b"Content-Length: 100000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n5;"])
+async def test_a_request_that_goes_on_after_its_answer_is_let_go(
+    lone_admission: Admission, monkeypatch: pytest.MonkeyPatch, rest: bytes
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 0.2)
+    reader, writer = await _raw(lone_admission)
+    writer.write(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + rest)
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 401")
+
+    async def trickle() -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+
+    trickling = asyncio.create_task(trickle())
+    with contextlib.suppress(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 5)
+    trickling.cancel()
+    writer.close()
+
+
+async def test_a_body_that_comes_after_its_answer_leaves_the_connection_open(lone_admission: Admission) -> None:
+    reader, writer = await _raw(lone_admission)
+    writer.write(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 401")
+    writer.write(b"{}GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), 5)
+    writer.close()
+
+
+async def test_trailers_are_bounded(lone_admission: Admission) -> None:
+    reader, writer = await _raw(lone_admission)
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {harness.ADMIN}\r\n"
+    writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+    writer.write(b"a: b\r\n" * 50_000)
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
 
 

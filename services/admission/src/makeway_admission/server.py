@@ -15,13 +15,17 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from makeway_admission.channel import FRAME_BYTES
-from makeway_admission.settings import AdmissionSettings
+from makeway_admission.settings import MAX_BODY_BYTES, AdmissionSettings
 
 _LOG: Final = structlog.get_logger(__name__)
 
 HEAD_MAX_BYTES: Final = 64 * 1024
 HEAD_SECONDS: Final = 10.0
 """How long a client may take to send a request's head, and how long it may say nothing at the start."""
+UNREAD_SECONDS: Final = 2.0
+"""How long the rest of a request may take once it was answered, as one without a token is before its body is read."""
+_REQUEST_MAX_BYTES: Final = 32 * MAX_BODY_BYTES
+"""All of a request: what is read of a body that is too large, and how it is cut into pieces."""
 _BACKLOG: Final = 512
 _MOST_CONNECTIONS: Final = 1024
 _KEEP_ALIVE_SECONDS: Final = 30
@@ -43,7 +47,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = True
     _between_requests = True
     _first_bytes = 0
+    _request_bytes = 0
+    _trailer_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Waits for the first head."""
@@ -53,15 +60,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Waits for nothing any more."""
         self._end_head()
+        self._forget_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Counts a head's bytes. What one read brings is bounded already, and may have a body behind the head."""
         self._head_bytes += len(data)
+        self._request_bytes += len(data)
         self._first_bytes = len(data) if self._between_requests else 0
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_MAX_BYTES:
             self.send_400_response(f"The request's head has more than {HEAD_MAX_BYTES} bytes.")
+        elif self._request_bytes > _REQUEST_MAX_BYTES or self._trailer_bytes > HEAD_MAX_BYTES:
+            self.transport.close()
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -73,7 +84,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is here as a whole."""
         self._between_requests = True
+        self._request_bytes = self._trailer_bytes = 0
+        self._forget_unread()
         super().on_message_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what comes behind a body means nothing here, and is not kept."""
+        if self._in_head:
+            super().on_header(name, value)
+        else:
+            self._trailer_bytes += len(name) + len(value)
+
+    def on_response_complete(self) -> None:
+        """An answer was sent; if its request goes on and on, the connection ends."""
+        super().on_response_complete()
+        answered = self.cycle is not None and self.cycle.response_complete
+        if answered and not self._in_head and not self._between_requests and self._unread is None:
+            self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.close)
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def on_headers_complete(self) -> None:
         """A head has ended."""
