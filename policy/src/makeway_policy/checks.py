@@ -36,7 +36,7 @@ def refuse_submit(state: PoolState, policy: Policy, job: Job, now: float) -> Ref
     return (
         _refuse_values(policy, job, now)
         or _refuse_privileges(state, job)
-        or quota.can_ever(state, job, whatever_the_pool=True)
+        or quota.can_ever(state, policy, job, whatever_the_pool=True)
     )
 
 

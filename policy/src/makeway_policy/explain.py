@@ -238,7 +238,8 @@ def _would_help(
     if refusal is None or refusal.reason in _WAITS_FOR_NO_GPUS:
         return ()
     if refusal.reason in (Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE):
-        return (f"a higher limit for team {job.team}, or the end of one of its runs",)
+        higher = f"a higher {'allowance' if refusal.reason is Reason.ALLOWANCE else 'limit'} for team {job.team}"
+        return (higher if refusal.detail.get("ever") == "no" else f"{higher}, or the end of one of its runs",)
     if refusal.reason is Reason.NEVER_FITS:
         return ("a node that has what the job asks for",)
     sentences = []

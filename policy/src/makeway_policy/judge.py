@@ -37,7 +37,7 @@ Verdict = Placed | Plan | Refusal
 
 def judge(index: Index, job: Job, now: float) -> Verdict:
     """What happens to the job now."""
-    never = index.never_fits(job.shape) or quota.can_ever(index.state, job)
+    never = index.never_fits(job.shape) or quota.can_ever(index.state, index.policy, job)
     if never is not None:
         return never
     room = index.free.has_room(job.shape)

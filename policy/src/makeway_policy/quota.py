@@ -139,13 +139,16 @@ def has_allowance(team: Team, name: str) -> bool:
     return team.allowances.get(name, 0.0) > 0
 
 
-def can_ever(state: PoolState, job: Job, *, whatever_the_pool: bool = False) -> Refusal | None:
-    """Why the team's limits can never take the job, however idle the team is; None if they can.
+def can_ever(state: PoolState, policy: Policy, job: Job, *, whatever_the_pool: bool = False) -> Refusal | None:
+    """Why the team's limits and allowances can never take the job, however idle the team is; None if they can.
 
     `whatever_the_pool`: by limits in GPUs alone, as the pool may grow.
     """
     units = needed_units(job, None, state)
-    for limit in _limits(job, state.team(job.team)):
+    team = state.team(job.team)
+    borrows = not job.preemptible and units > round(team.guarantee * UNITS_PER_GPU)
+    allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
+    for limit in (*_limits(job, team), *allowed):
         if limit.gpus is None or (whatever_the_pool and limit.percent is not None):
             continue
         if units > round(limit.gpus * UNITS_PER_GPU):

@@ -31,7 +31,7 @@ class WorstCase:
 
 def worst_case_wait(state: PoolState, policy: Policy, job: Job, now: float) -> WorstCase:
     """The bound on the job's wait from now on, whatever is submitted later."""
-    never = capacity.never_fits(state, policy, job.shape) or quota.can_ever(state, job)
+    never = capacity.never_fits(state, policy, job.shape) or quota.can_ever(state, policy, job)
     if never is not None:
         return WorstCase(seconds=None, cause=never.sentence)
     cause = _above(state, policy, job)
@@ -123,5 +123,12 @@ def _before(state: PoolState, policy: Policy, job: Job, now: float) -> Iterator[
         if other.job_id == job.job_id or state.run_of(other.job_id) is not None:
             continue
         theirs = (-priority.queue_value(other, policy, now)[0], other.submitted_at, other.order)
-        if theirs < mine or (other.submitted_at, other.order) < (job.submitted_at, job.order):
+        earlier = (other.submitted_at, other.order) < (job.submitted_at, job.order)
+        if theirs < mine or (earlier and _highest(policy, other, now) >= -mine[0]):
             yield other
+
+
+def _highest(policy: Policy, job: Job, now: float) -> int:
+    """The highest value that the job can have in the queue, however long it waits."""
+    cap = priority.cap_of(job, policy)
+    return max(priority.queue_value(job, policy, now)[0], cap or 0)

@@ -163,3 +163,14 @@ def test_a_share_of_an_empty_pool_is_nothing(pool: Pool) -> None:
     pool.submit("a-1", team="a")
     pool.run_until(1)
     assert reason(pool, "a-1") is Reason.NEVER_FITS
+
+
+def test_who_is_larger_than_an_allowance_in_per_cent_is_never_taken(still: Pool) -> None:
+    needing = replace(still.policy.classes["scenario"], needs_allowance=True)
+    still.policy = replace(still.policy, classes={"scenario": needing})
+    still.add_node("node-z", 4)
+    still.add_team("a", allowances={}, percents=Percents(allowances={"scenario": 10.0}))
+    still.submit("a-1", team="a", gpus=4)
+    still.run_until(1)
+    assert still.state.jobs["a-1"].unsatisfiable
+    assert reason(still, "a-1") is Reason.ALLOWANCE

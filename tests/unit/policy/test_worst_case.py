@@ -47,3 +47,12 @@ def test_classes_above_that_could_fill_the_pool_leave_no_bound(crowded: Pool, te
 def test_a_run_without_a_time_limit_leaves_no_bound(crowded: Pool) -> None:
     crowded.state.put_job(replace(crowded.state.jobs["runs"], time_limit_seconds=None))
     assert "without a time limit" in ask(crowded).cause
+
+
+def test_who_came_earlier_and_can_never_come_before_it_is_not_counted(crowded: Pool) -> None:
+    crowded.policy = replace(crowded.policy, aging_cap=600)
+    crowded.submit("later", gpus=2, at=21, dur=60, pri=650, time_limit_seconds=60.0)
+    crowded.run_until(25)
+    crowded.state.put_job(replace(crowded.state.jobs["waits"], time_limit_seconds=None))
+    told = worst_case_wait(crowded.state, crowded.policy, crowded.state.jobs["later"], crowded.now)
+    assert "job waits is before it" not in told.cause
