@@ -113,7 +113,8 @@ def test_a_run_cancelled_before_its_node_saw_it_never_starts(cluster: LiveCluste
 
 def test_a_cancel_that_comes_with_the_plan_wins(cluster: LiveCluster, unique: str) -> None:
     with cluster.stopped("executor-node-1"):
-        jobs = [cluster.submit(f"{unique}-{card}", gpu_type=card) for card in LANES]
+        # One that was quick to start hears the notice.
+        jobs = [cluster.submit(f"{unique}-{card}", gpu_type=card, on_notice="exit") for card in LANES]
         for job in jobs:
             job.may_die_early = True
             job.wait_state("STARTING")
