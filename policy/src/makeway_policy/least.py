@@ -33,34 +33,33 @@ def cannot_beat(question: Question, host: Host, best_key: SetKey, *, settled: bo
     return (host.v, host.cost * (_MORE if settled else 1.0)) > (highest, cost)
 
 
-def is_worse(question: Question, host: Host, best_key: SetKey, *, settled: bool = False) -> bool:
-    """Whether no set on this very node compares better, as things are now (the host's own bound on cost is older).
+def is_worse(bound: Least | None, best_key: SetKey, *, settled: bool = False) -> bool:
+    """Whether no set on the node of that bound compares better.
 
     `settled`: among sets that lose as much the choice is made, so that one on this node would have to lose less.
     """
-    if question.policy.victims is not VictimOrder.PRIORITY_FIRST or best_key[0] or host.reach is None:
+    if bound is None or best_key[0]:
         return False
-    found = least(question, host)
-    return found is not None and (found > best_key[: len(found)] or (settled and loses_as_much(found, best_key)))
+    return bound > best_key[: len(bound)] or (settled and loses_as_much(bound, best_key))
 
 
-def by_cost_now(question: Question, hosts: Iterable[Host]) -> Iterator[Host]:
-    """The nodes, those first that can have the best sets as things are now.
+def by_cost_now(question: Question, hosts: Iterable[Host]) -> Iterator[tuple[Host, Least | None]]:
+    """The nodes with their bounds as things are now, those first that can have the best sets.
 
     They come by bounds that were found some time ago: a node is held back until no other's is below its bound now.
     """
     if question.policy.victims is not VictimOrder.PRIORITY_FIRST:
-        yield from hosts
+        yield from ((host, None) for host in hosts)
         return
-    held: list[tuple[float, float, int, Host]] = []
+    held: list[tuple[float, float, int, Host, Least | None]] = []
     for number, host in enumerate(hosts):
         while held and held[0][:2] <= (host.v, host.cost):
-            yield heappop(held)[3]
-        found = least(question, host)
-        cost = host.cost if found is None else max(host.cost, found[2])
-        heappush(held, (host.v, cost, number, replace(host, cost=cost)))
+            yield heappop(held)[3:]
+        bound = least(question, host)
+        cost = host.cost if bound is None else max(host.cost, bound[2])
+        heappush(held, (host.v, cost, number, replace(host, cost=cost), bound))
     while held:
-        yield heappop(held)[3]
+        yield heappop(held)[3:]
 
 
 def loses_as_much(key: SetKey, other: SetKey) -> bool:

@@ -34,8 +34,7 @@ class CardReach:
 
     `lowest` is what has to leave so that the card has any more room than now.
     `lost` is what a GPU of the run on it loses if it is stopped at `at`, in seconds, progress counted; it only grows.
-    The run has `gpus` cards, `here` of them on this node, and `grace` seconds to leave. At `changes_at` time alone may
-    change what protects it.
+    The run has `gpus` cards and `grace` seconds to leave. At `changes_at` time alone may change what protects it.
     """
 
     card: CardRoom
@@ -45,15 +44,9 @@ class CardReach:
     lowest: Threshold = FREE
     lost: float = 0.0
     gpus: int = 1
-    here: int = 1
     at: float = 0.0
     grace: float = 0.0
     changes_at: float = _ENDLESS
-
-    @property
-    def nearest(self) -> Threshold:
-        """What has to leave for whoever may take more."""
-        return min(self.plain, self.override)
 
     def cost_at(self, time: float) -> float:
         """What stopping the run costs at least, in GPU-seconds, at a time that is not before `at`."""
@@ -137,10 +130,10 @@ def node_reach(
         if found is None or found.card is not card or now >= found.changes_at:
             for run in card.runs:
                 if run.run_id not in runs and not is_leaving(run):
-                    runs[run.run_id] = _of_run(state, policy, run, room.node.node_id, now)
+                    runs[run.run_id] = _of_run(state, policy, run, now)
             found = _of_card(card, runs, now)
         cards.append(found)
-    hosted = {run.run_id: _of_run(state, policy, run, room.node.node_id, now) for run in _hosted(state, room)}
+    hosted = {run.run_id: _of_run(state, policy, run, now) for run in _hosted(state, room)}
     changing = [*(card.changes_at for card in cards), *(each.changes_at for each in hosted.values())]
     changes_at = min(changing, default=_ENDLESS)
     plain = tuple(sorted([card.plain for card in cards]))
@@ -237,13 +230,12 @@ class _RunReach:
     override: Threshold
     lost: float
     gpus: int
-    here: int
     grace: float
     grows: bool
     changes_at: float
 
 
-def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float) -> _RunReach:
+def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach:
     heard = all(state.nodes[each].health is NodeHealth.READY for each in run.node_ids)
     job = state.jobs[run.job_id]
     # Whoever won as aged has Δ in its v already: base against base, anybody may be first.
@@ -257,7 +249,6 @@ def _of_run(state: PoolState, policy: Policy, run: Run, node_id: str, now: float
         override=OUT_OF_REACH if override or not heard else threshold,
         lost=0.0 if protection.is_hold(run) else costs.lost_seconds(job, run, policy, now),
         gpus=costs.gpus_of(run),
-        here=sum(len(member.leases) for member in run.members if member.node_id == node_id),
         grace=0.0 if protection.is_hold(run) else costs.grace_of(job, policy),
         grows=run.started_at is not None and not protection.is_hold(run),
         changes_at=_ENDLESS if changes_at is None else changes_at,
@@ -280,7 +271,6 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardRea
         lowest=lowest,
         lost=max(each.lost for each in staying) if alone else 0.0,
         gpus=staying[0].gpus if alone else 1,
-        here=staying[0].here if alone else 1,
         at=now if all(each.grows for each in staying) else _ENDLESS,
         grace=min(each.grace for each in staying),
         changes_at=min(each.changes_at for each in staying),

@@ -40,11 +40,11 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     best: Plan | None = None
     soonest: Plan | None = None
     ties = 0
-    for host in by_cost_now(question, hosts):
+    for host, bound in by_cost_now(question, hosts):
         settled = ties >= _TIES
         if best is not None and cannot_beat(question, host, best.key, settled=settled):
             break
-        if best is not None and is_worse(question, host, best.key, settled=settled):
+        if best is not None and is_worse(bound, best.key, settled=settled):
             continue
         plan = _node_plan(question, host.node_id)
         if plan is None:
