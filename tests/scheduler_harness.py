@@ -182,17 +182,17 @@ class PoolUnderTest:
         return str(await self.sql.fetchval(sql, command.command_id))
 
     async def command(
-        self, job_id: str, command: str, priority: int | None = None, *, force: bool = False
+        self, job_id: str, command: str, priority: int | None = None, *, force: bool = False, run: int | None = None
     ) -> CommandIssued:
         """Write a command as admission does."""
         command_id = await self.sql.fetchval(
             "INSERT INTO commands (pool_id, job_id, command, arguments, issued_by) "
             "VALUES ('default', $1, $2, $3::jsonb, 'tester') RETURNING command_id",
-            job_id, command, json.dumps({"priority": priority}),
+            job_id, command, json.dumps({"priority": priority, "force": force, "run": run}),
         )  # fmt: skip
         return CommandIssued(
             id=f"admission/command/{command_id}", command_id=command_id, command=command, job_id=job_id,
-            priority=priority, force=force, issued_by="tester", issued_at=datetime.now(UTC),
+            priority=priority, force=force, run=run, issued_by="tester", issued_at=datetime.now(UTC),
         )  # fmt: skip
 
     async def apply_policy(self, **document: Any) -> int:

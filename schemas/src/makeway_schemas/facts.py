@@ -49,6 +49,11 @@ class CommandIssued(Traced):
     job_id: JobId
     priority: int | None = None
     force: bool = Field(default=False, description="preempt: although something protects its run.")
+    run: int | None = Field(
+        default=None,
+        ge=0,
+        description="preempt: the run that is meant; another is left alone. 0: it had none; null: whichever it has.",
+    )
     limits: dict[Literal["time_limit", "deadline"], float | None] = Field(
         default_factory=dict, description="set_limits: seconds of run time, seconds since the epoch; null: none."
     )

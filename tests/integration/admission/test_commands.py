@@ -66,6 +66,28 @@ async def test_a_preemption_by_hand_is_kept_with_its_fact(lone_admission: Admiss
     assert (fact["command"], fact["force"], fact["job_id"]) == ("preempt", force, job)
 
 
+async def test_a_preemption_by_hand_means_the_run_that_was_there_when_it_was_accepted(
+    lone_admission: Admission,
+) -> None:
+    job = await lone_admission.submitted()
+    path = f"/v1/jobs/{job}/preempt"
+    await lone_admission.client.post(path, json={})
+    await lone_admission.set_state(job, "RUNNING", run_number=3)
+    await lone_admission.client.post(path, json={})
+    await lone_admission.client.post(path, json={"run": 2})
+    assert [fact["run"] for fact in await _facts(lone_admission) if fact["kind"] == "command_issued"] == [0, 3, 2]
+    rows = await lone_admission.database.fetch("SELECT arguments ->> 'run' AS run FROM commands ORDER BY command_id")
+    assert [row["run"] for row in rows] == ["0", "3", "2"]
+    answer = await lone_admission.client.post(path, json={"run": -1})
+    assert [each["field"] for each in answer.json()["fields"]] == ["run"]
+
+
+async def test_a_command_that_means_the_job_names_no_run(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    await lone_admission.client.post(f"/v1/jobs/{job}/resume")
+    assert "run" not in (await _facts(lone_admission))[-1]
+
+
 async def test_only_an_admin_overrules_what_protects_a_run(lone_admission: Admission) -> None:
     job = await lone_admission.submitted(team="default")
     submitter = bearer(await lone_admission.token(role="submitter", team="default"))

@@ -60,6 +60,50 @@ async def test_what_started_in_the_same_batch_can_be_preempted(pool: PoolUnderTe
     assert await pool.outcome(command) == "stopping"
 
 
+@pytest.mark.parametrize("way", ["told", "found"])
+async def test_a_preemption_by_hand_that_comes_late_leaves_the_next_run_alone(pool: PoolUnderTest, way: str) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    first, repeated = [await pool.command(job, "preempt", run=1) for _ in range(2)]
+    await pool.turn(first)
+    await pool.turn(node.noticed(f"{job}.1"), node.exited(f"{job}.1", preempted()))
+    await pool.turn(node.started(f"{job}.2"))
+    await pool.turn(*([repeated] if way == "told" else await pool.news()))
+    assert (await pool.outcome(repeated), await pool.state(job)) == ("refused: run 1 has ended already", "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("run", "outcome"),
+    [
+        (0, "refused: it had no run when this was asked for"),
+        (2, "refused: it has had no run 2 yet"),
+        (1, "stopping"),
+        (None, "stopping"),
+    ],
+)
+async def test_a_preemption_by_hand_is_carried_out_on_the_run_that_it_names(
+    pool: PoolUnderTest, run: int | None, outcome: str
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    command = await pool.command(job, "preempt", run=run)
+    await pool.turn(command)
+    assert await pool.outcome(command) == outcome
+
+
+async def test_a_preemption_by_hand_of_a_run_that_has_ended_is_refused_by_its_number(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(await pool.node_command("a", "drain"))
+    await pool.turn(node.exited(f"{job}.1", preempted()))
+    command = await pool.command(job, "preempt", run=1)
+    await pool.turn(command)
+    assert (await pool.outcome(command), await pool.state(job)) == ("refused: run 1 has ended already", "QUEUED")
+
+
 @pytest.mark.parametrize("force", [False, True])
 async def test_by_hand_a_job_that_is_not_preemptible_leaves_only_by_force(pool: PoolUnderTest, force: bool) -> None:
     node = Node("a")

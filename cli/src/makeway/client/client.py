@@ -131,9 +131,14 @@ class Client:
         """Asks for another ``time_limit`` or ``deadline``; None takes one away."""
         return _read(api.CommandAccepted, self.transport.request("PATCH", _job(job_id), json=dict(limits)))
 
-    def preempt(self, job_id: str, *, force: bool = False) -> api.CommandAccepted:
-        """Asks for the stop of the job's run; the job is put back. ``outcome_of`` says whether it was done."""
-        response = self.transport.request("POST", f"{_job(job_id)}/preempt", json={"force": force})
+    def preempt(self, job_id: str, *, run: int | None = None, force: bool = False) -> api.CommandAccepted:
+        """Asks for the stop of one run of the job; the job is put back. ``outcome_of`` says whether it was done.
+
+        Without ``run`` the run is meant that the job has now. It is asked for first: a request that has to be repeated
+        after a lost answer then still means the same run.
+        """
+        meant = self.job(job_id).run_number if run is None else run
+        response = self.transport.request("POST", f"{_job(job_id)}/preempt", json={"force": force, "run": meant})
         return _read(api.CommandAccepted, response)
 
     def resume(self, job_id: str) -> api.CommandAccepted:

@@ -262,14 +262,20 @@ def change(
 @app.command()
 def preempt(
     job: Job,
+    run: Annotated[
+        int | None, typer.Option(min=1, help="The number of the run; without it, the one it has now.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also where something protects its run; for admins.")] = False,
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Stop a job's run with its grace and put the job back into the queue. A protected run is refused."""
+    """Stop a job's run with its grace and put the job back into the queue. A protected run is refused.
+
+    One run is meant: if it has ended by the time this is carried out, a later one is left alone and that is said.
+    """
     client = connect(state_dir)
     with client:
-        answer = client.preempt(client.resolve(job), force=force)
+        answer = client.preempt(client.resolve(job), run=run, force=force)
         outcome = outcome_of(client, answer.command_id)
     if output is OutputFormat.JSON:
         print_json(answer)

@@ -125,11 +125,18 @@ class LimitsChange(ApiModel):
     deadline: Moment | None = None
 
 
-class ForceBody(ApiModel):
-    """``POST /v1/jobs/{id}/preempt``: whether to overrule what protects the run."""
+class PreemptBody(ApiModel):
+    """``POST /v1/jobs/{id}/preempt``: which run is meant, and whether to overrule what protects it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    run: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**31 - 1,
+        strict=True,
+        description="Its number; a repeated or late request leaves a later run alone. null: the newest there is now.",
+    )
     force: bool = Field(default=False, strict=True)
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from makeway_schemas.api import CommandAccepted, CommandView, ForceBody, LimitsChange, PriorityChange
+from makeway_schemas.api import CommandAccepted, CommandView, LimitsChange, PreemptBody, PriorityChange
 from makeway_schemas.states import JobState
 from starlette.responses import Response
 
@@ -87,17 +87,18 @@ async def change_limits(request: Request, doors: ServiceDoors, principal: Submit
     status_code=202,
     response_model=CommandAccepted,
     responses=_ENDED,
-    openapi_extra=json_body(ForceBody),
+    openapi_extra=json_body(PreemptBody),
 )
 async def preempt_job(request: Request, doors: ServiceDoors, principal: Submitter, job_id: str) -> Response:
     """Stop a job's run with its grace and put the job back. Only an admin may force it where something protects it.
 
+    It means one run: the one that is named, else the newest when this is accepted; a later run is left alone.
     Whether it was done, or what protects the run, `GET /v1/commands/{command_id}` says.
     """
-    body = parse_model(ForceBody, await read_document(request))
+    body = parse_model(PreemptBody, await read_document(request))
     if body.force:
         require(principal, Role.ADMIN)
-    return await _command(request, doors, principal, job_id, "preempt", {"force": body.force})
+    return await _command(request, doors, principal, job_id, "preempt", {"force": body.force, "run": body.run})
 
 
 @router.post("/v1/jobs/{job_id}/resume", status_code=202, response_model=CommandAccepted, responses=_ENDED)

@@ -1,5 +1,6 @@
 """What somebody asks for: of a job, or as an operator of a node. Each is carried out once, and its outcome is stored.
 
+Preempting means one run and is carried out on no other; all else means the job, whichever run it has.
 An outcome that begins with ``refused: `` says why nothing was done.
 """
 
@@ -105,6 +106,9 @@ def _set_priority(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: floa
 
 
 def _preempt(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
+    other = _other_run(ledger, job, fact.run)
+    if other is not None:
+        return f"{REFUSED}{other}"
     # The policy's state has to know what this batch has told so far: a run that has just started is asked about.
     synchronise(ledger, now)
     answer = preempt_by_hand(ledger.state, ledger.policy, job.job_id, now, force=fact.force)
@@ -113,6 +117,18 @@ def _preempt(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) ->
     answer = replace(answer, explanation=f"{answer.explanation}; asked for by {fact.issued_by}")
     evict(ledger, answer, now)
     return "stopping"
+
+
+def _other_run(ledger: Ledger, job: JobRecord, meant: int | None) -> str | None:
+    """Why the run that is meant is none to stop: a repeated or late command must not meet the job's next run."""
+    if meant is None:  # told by an admission that named no run yet
+        return None
+    if meant == 0:
+        return "it had no run when this was asked for"
+    if meant > job.run_number:
+        return f"it has had no run {meant} yet"
+    run = ledger.run_of(job)
+    return f"run {meant} has ended already" if meant < job.run_number or run is None or run.ended else None
 
 
 def _resume(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
