@@ -110,6 +110,25 @@ class Admission:
         )
 
 
+async def add_node(admission: Admission, node: str, gpus: int) -> None:
+    """Makes the scheduler's rows say that the pool has a node with GPUs GPU-0, GPU-1, ..."""
+    pool = admission.settings.pool
+    await admission.database.execute("INSERT INTO pools (pool_id, epoch, owner) VALUES ($1, 7, 'me')", pool)
+    await admission.database.execute(
+        "INSERT INTO nodes (node_id, pool_id, state, session, boot_id, simulated, cpus, memory_mib) "
+        "VALUES ($1, $2, 'READY', 's', 'b', true, 8, 1024)",
+        node,
+        pool,
+    )
+    for index in range(gpus):
+        await admission.database.execute(
+            "INSERT INTO gpus (gpu_id, node_id, gpu_index, type_name, capacity_mib) VALUES ($1, $2, $3, 'A100', 80000)",
+            f"GPU-{index}",
+            node,
+            index,
+        )
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 

@@ -26,7 +26,7 @@ VERBS: Final = {
     "logs": "makeway.commands.follow",
     "ps": "makeway.commands.jobs",
     "show": "makeway.commands.jobs",
-    "why": "makeway.commands.jobs",
+    "why": "makeway.commands.why",
     "cancel": "makeway.commands.jobs",
     "priority": "makeway.commands.jobs",
     "change": "makeway.commands.jobs",

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from admission_harness import ADMIN, Admission
+from admission_harness import ADMIN, Admission, add_node
 from makeway_runtime.postgres.pool import lock_key
 
 
@@ -142,189 +142,14 @@ async def test_a_beginning_that_fits_two_jobs_is_ambiguous(lone_admission: Admis
         assert (await lone_admission.client.get("/v1/resolve", params={"ref": ref})).status_code == 404
 
 
-async def test_why_tells_the_reason_the_place_and_who_is_ahead(lone_admission: Admission) -> None:
-    low = await lone_admission.submitted(**{"class": "low"})
-    assert "not looked at it yet" in (await lone_admission.get(f"/v1/jobs/{low}/why"))["reason"]
-    high, normal = await lone_admission.submitted(**{"class": "high"}), await lone_admission.submitted()
-    theirs = await lone_admission.submitted(team="team-b", name="secret", **{"class": "urgent"})
-    for job in (low, high, normal, theirs):
-        await lone_admission.set_state(job, "QUEUED")
-    await lone_admission.database.execute(
-        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason, detail) "
-        "VALUES ($1, $2, 1, now(), 'wait', 'no_room', 'no GPU is free', '{\"free\": 0}')",
-        lone_admission.settings.pool,
-        low,
-    )
-    await lone_admission.database.execute("UPDATE job_states SET reason = 'no GPU is free' WHERE job_id = $1", low)
-    token = await lone_admission.token(role="viewer", team="default")
-    why = await lone_admission.get(f"/v1/jobs/{low}/why", token=token)
-    assert (why["queue_position"], why["queue_length"], why["reason"]) == (4, 4, "no GPU is free")
-    assert [(each["job_id"], each["queue_value"]) for each in why["ahead"]] == [
-        (theirs, 1000),
-        (high, 800),
-        (normal, 500),
-    ]
-    assert [each["name"] for each in why["ahead"]] == ["", high, normal]
-    assert why["detail"] == {"free": 0}
-
-
-async def test_why_of_a_job_that_ended_or_is_out_of_sight_says_how(lone_admission: Admission) -> None:
-    failed, unseen = await lone_admission.submitted(), await lone_admission.submitted()
-    await lone_admission.set_state(failed, "FAILED")
-    await lone_admission.database.execute(
-        "UPDATE job_states SET exit_code = 127, message = 'program x: not found' WHERE job_id = $1", failed
-    )
-    await lone_admission.set_state(unseen, "UNKNOWN", run_number=1)
-    await lone_admission.add_run(unseen, 1, node="n7")
-    reason = (await lone_admission.get(f"/v1/jobs/{failed}/why"))["reason"]
-    assert reason == "it has ended: program x: not found: exit code 127"
-    assert "nothing is heard of node n7" in (await lone_admission.get(f"/v1/jobs/{unseen}/why"))["reason"]
-
-
-async def test_why_of_a_job_on_a_node_that_is_drained_says_whose_word_it_is(lone_admission: Admission) -> None:
-    job = await lone_admission.submitted()
-    await _add_node(lone_admission, "n7", 1)
-    await lone_admission.set_state(job, "RUNNING", run_number=1)
-    await lone_admission.add_run(job, 1, node="n7")
-    assert (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"] == ""
-    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops: new fans'")
-    reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
-    assert reason == "it runs on n7, drained by ops: new fans, and leaves once nothing protects its run"
-
-
-async def test_why_of_a_job_on_a_drained_node_that_may_not_be_preempted_says_the_node_waits(
-    lone_admission: Admission,
-) -> None:
-    await lone_admission.set_team("default", allowances={"not_preemptible": 4, "urgent": 4})
-    await _add_node(lone_admission, "n7", 1)
-    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops'")
-    for asked in ({"preemptible": False}, {"class": "urgent"}):
-        job = await lone_admission.submitted(**asked)
-        await lone_admission.set_state(job, "RUNNING", run_number=1)
-        await lone_admission.add_run(job, 1, node="n7")
-        reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
-        assert reason == "it runs on n7, drained by ops; it may not be preempted, so the node waits for its end"
-
-
-async def test_why_of_a_job_that_has_ended_shows_nothing_of_its_wait(lone_admission: Admission) -> None:
-    job = await lone_admission.submitted(time_limit="1h")
-    await lone_admission.set_state(job, "EXPIRED")
-    await lone_admission.database.execute(
-        "UPDATE job_states SET message = 'it has waited 1 h', reason_code = 'no_room', reason = 'no GPU is free' "
-        "WHERE job_id = $1",
-        job,
-    )
-    await lone_admission.database.execute(
-        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason, detail) "
-        "VALUES ($1, $2, 1, now(), 'wait', 'no_room', 'no GPU is free', '{\"next_look_at\": \"soon\"}')",
-        lone_admission.settings.pool,
-        job,
-    )
-    why = await lone_admission.get(f"/v1/jobs/{job}/why")
-    assert (why["reason_code"], why["reason"], why["detail"]) == ("", "it has ended: it has waited 1 h", {})
-
-
-async def test_why_of_a_job_that_ran_out_of_time_names_its_limit(lone_admission: Admission) -> None:
-    job, changed = await lone_admission.submitted(time_limit="90s"), await lone_admission.submitted(time_limit="90s")
-    for each in (job, changed):
-        await lone_admission.set_state(each, "RUNNING")
-    await lone_admission.database.execute(
-        "UPDATE job_states SET amendments = '{\"time_limit\": 7200.0}' WHERE job_id = $1", changed
-    )
-    for each, limit in ((job, "1m30s"), (changed, "2h")):
-        await lone_admission.set_state(each, "TIMED_OUT")
-        reason = (await lone_admission.get(f"/v1/jobs/{each}/why"))["reason"]
-        assert reason == f"it has ended: its time limit of {limit} is used up"
-
-
-async def test_why_of_a_reserved_and_of_a_stopping_job_says_for_whom_and_until_when(
-    lone_admission: Admission,
-) -> None:
-    await _add_node(lone_admission, "n7", 1)
-    victim, urgent = await lone_admission.submitted(), await lone_admission.submitted()
-    await lone_admission.set_state(victim, "STOPPING", run_number=1)
-    await lone_admission.set_state(urgent, "RESERVED", run_number=1)
-    leaving = await lone_admission.add_run(victim, 1, node="n7")
-    holding = await lone_admission.add_run(urgent, 1, node="n7")
-    await lone_admission.database.execute(
-        "UPDATE runs SET stop_cause = 'preempt', leaves_by = '2026-12-01T08:00:30+00' WHERE run_id = $1", leaving
-    )
-    await lone_admission.database.execute(
-        'UPDATE runs SET after_runs = ARRAY[$2], gpus = \'[{"gpu_id": "GPU-0"}]\' WHERE run_id = $1',
-        holding,
-        leaving,
-    )
-    await lone_admission.database.execute(
-        "INSERT INTO preemptions (pool_id, preemptor_job, victim_job, victim_run, trigger, rule, victim_value, "
-        "decided_at) VALUES ($1, $2, $3, $4, 'arrival', 'priority', 500, now())",
-        lone_admission.settings.pool,
-        urgent,
-        victim,
-        leaving,
-    )
-
-    async def reason(job: str) -> str:
-        return str((await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"])
-
-    until = "2026-12-01T08:00:30+00:00"
-    assert await reason(urgent) == f"it waits for {leaving} to leave GPU 0 of n7, at the latest {until}"
-    killed = f"its run is killed if it has not left by {until}"
-    assert await reason(victim) == f"it was preempted by job {urgent}; {killed}"
-    await lone_admission.database.execute("UPDATE preemptions SET trigger = 'manual', preemptor_job = NULL")
-    assert await reason(victim) == f"it was preempted by hand; {killed}"
-    for cause, words in (
-        ("cancel", "it was cancelled"),
-        ("time_limit", "its time limit is used up"),
-        ("drain", "its node is being emptied"),
-    ):
-        await lone_admission.database.execute("UPDATE runs SET stop_cause = $2 WHERE run_id = $1", leaving, cause)
-        assert await reason(victim) == f"{words}; {killed}"
-    await lone_admission.database.execute(
-        "INSERT INTO decisions (pool_id, job_id, epoch, decided_at, choice, reason_code, reason) "
-        "VALUES ($1, $2, 1, now(), 'withdraw', 'withdraw', 'its hold ends: hold_expired')",
-        lone_admission.settings.pool,
-        victim,
-    )
-    assert await reason(victim) == f"its hold ends: hold expired; {killed}"
-
-
-async def test_a_job_that_may_not_begin_yet_is_ahead_of_nobody(lone_admission: Admission) -> None:
-    later, job = await lone_admission.submitted(), await lone_admission.submitted()
-    for each in (later, job):
-        await lone_admission.set_state(each, "QUEUED")
-    assert (await lone_admission.get(f"/v1/jobs/{job}/why"))["queue_position"] == 2
-    await lone_admission.database.execute("UPDATE job_states SET reason_code = 'not_yet' WHERE job_id = $1", later)
-    why = await lone_admission.get(f"/v1/jobs/{job}/why")
-    assert (why["queue_position"], why["queue_length"], why["ahead"]) == (1, 1, [])
-    assert (await lone_admission.get(f"/v1/jobs/{later}/why"))["queue_position"] is None
-
-
 async def test_a_character_that_cannot_be_stored_is_refused_wherever_it_is_asked_for(lone_admission: Admission) -> None:
     for path, name in (("/v1/jobs", "name"), ("/v1/jobs", "team"), ("/v1/jobs", "node"), ("/v1/preemptions", "job")):
         answer = await lone_admission.client.get(path, params={name: "a\0b"})
         assert answer.status_code in (400, 404), (path, name)
 
 
-async def _add_node(admission: Admission, node: str, gpus: int) -> None:
-    pool = admission.settings.pool
-    await admission.database.execute("INSERT INTO pools (pool_id, epoch, owner) VALUES ($1, 7, 'me')", pool)
-    await admission.database.execute(
-        "INSERT INTO nodes (node_id, pool_id, state, session, boot_id, simulated, cpus, memory_mib) "
-        "VALUES ($1, $2, 'READY', 's', 'b', true, 8, 1024)",
-        node,
-        pool,
-    )
-    for index in range(gpus):
-        await admission.database.execute(
-            "INSERT INTO gpus (gpu_id, node_id, gpu_index, type_name, capacity_mib) VALUES ($1, $2, $3, 'A100', 80000)",
-            f"GPU-{index}",
-            node,
-            index,
-        )
-
-
 async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out(lone_admission: Admission) -> None:
-    await _add_node(lone_admission, "n1", 4)
+    await add_node(lone_admission, "n1", 4)
     job = await lone_admission.submitted(team="team-a")
     await lone_admission.set_state(job, "RUNNING", run_number=1)
     run = await lone_admission.add_run(job, 1)

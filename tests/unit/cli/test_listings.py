@@ -221,3 +221,26 @@ def test_every_verb_that_is_written_can_be_called() -> None:
         if command.callback is not None and module.name not in GROUPS
     }
     assert {name: module.rpartition(".")[2] for name, module in VERBS.items()} == written
+
+
+def test_why_says_how_old_a_decision_is_and_what_lies_ahead(server: StubServer, makeway: Makeway) -> None:
+    detail = {
+        "gpus": {"in use": 4},
+        "possible_victims": [{"run": "a.1", "value": 500, "spared": "it is inside its minimum run", "until": None}],
+        "next_look": "in 20s",
+        "next_look_at": "2026-01-02T03:05:05+00:00",
+        "expected_start": "2026-01-02T04:04:45+00:00",
+        "worst_case_wait": "2h",
+    }
+    view = {"job_id": JOB_ID, "state": "QUEUED", "reason_code": "no_room", "reason": "no room", "decision": "wait"}
+    view |= {"decided_at": NOW, "as_of": "2026-01-02T03:04:45Z", "detail": detail}
+    server.on("GET", f"/v1/jobs/{JOB_ID}/why", view)
+    lines = makeway("why", JOB_ID, TZ="UTC").stdout.splitlines()
+    assert [line.split(None, 1) for line in lines if line.startswith("decided")] == [
+        ["decided", "2026-01-02 03:04:05 UTC, 40s ago"]
+    ]
+    assert "next look       in 20s" in lines
+    assert "expected start  2026-01-02 04:04:45 UTC, in 1h" in lines
+    at = lines.index("considered when it was decided:")
+    assert [line.split(None, 1)[0] for line in lines[at + 1 :]] == ["gpus", "possible"]
+    assert not any("next look at" in line for line in lines)

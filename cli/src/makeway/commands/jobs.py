@@ -1,9 +1,9 @@
-"""``ps``, ``show``, ``why``, ``cancel``, ``priority``, ``change``, ``preempt``, ``resume``."""
+"""``ps``, ``show``, ``cancel``, ``priority``, ``change``, ``preempt``, ``resume``."""
 
 from typing import Annotated
 
 import typer
-from makeway_schemas.api import CommandAccepted, JobDetail, JobView, RunView, WhyView
+from makeway_schemas.api import CommandAccepted, JobDetail, JobView, RunView
 from makeway_schemas.durations import format_duration
 from makeway_schemas.states import TERMINAL, WAITING, JobState
 
@@ -13,13 +13,6 @@ from makeway.commands.outcomes import outcome_of
 from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
 
 app = typer.Typer(rich_markup_mode=None)
-
-_PLAIN_REASONS = dict.fromkeys(JobState, "") | {
-    JobState.QUEUED: "it was accepted and not decided yet",
-    JobState.STARTING: "its GPUs are leased and its node starts it",
-    JobState.RUNNING: "it runs; nothing keeps it from going on",
-    **dict.fromkeys(TERMINAL, "it has ended"),
-}
 
 COLUMNS = ("ID", "NAME", "TEAM", "CLASS", "STATE", "GPUS", "NODE", "AGE", "PREEMPTED", "REASON")
 
@@ -152,54 +145,6 @@ def _run_row(run: RunView) -> tuple[str, ...]:
         "-" if run.resumed_step is None else str(run.resumed_step),
         run.message,
     )
-
-
-@app.command()
-def why(job: Job, output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
-    """Say why a job is where it is: the reason, its place in the queue, who is ahead."""
-    client = connect(state_dir)
-    with client:
-        view = client.why(client.resolve(job))
-    if output is OutputFormat.JSON:
-        print_json(view)
-        return
-    print_fields(_why_fields(view))
-    if view.ahead:
-        print_out("ahead:")
-        print_table(
-            ("ID", "NAME", "CLASS", "VALUE"), ((a.job_id, a.name, a.class_name, str(a.queue_value)) for a in view.ahead)
-        )
-
-
-def _why_fields(view: WhyView) -> list[tuple[str, str]]:
-    place = "" if view.queue_position is None else f"{view.queue_position} of {view.queue_length}"
-    details = [
-        (name.replace("_", " "), _detail(value))
-        for name, value in view.detail.items()
-        if value not in (None, "", [], {})
-    ]
-    return [
-        ("state", view.state),
-        (
-            "reason",
-            f"{view.reason} ({view.reason_code})" if view.reason_code else view.reason or _PLAIN_REASONS[view.state],
-        ),
-        ("place in the queue", place),
-        ("decided", local_time(view.decided_at)),
-        *details,
-    ]
-
-
-def _detail(value: object) -> str:
-    """A stored detail in words: counts, lists of sentences, runs with what spares them."""
-    if isinstance(value, dict) and "run" in value:
-        until = f" until {value['until']}" if value.get("until") else ""
-        return f"{value['run']} (value {value.get('value')}): {value.get('spared') or 'could make way'}{until}"
-    if isinstance(value, dict):
-        return ", ".join(f"{count} {word}" for word, count in value.items())
-    if isinstance(value, list):
-        return "; ".join(_detail(each) for each in value)
-    return str(value)
 
 
 @app.command()

@@ -175,7 +175,11 @@ class AheadView(ApiModel):
 
 
 class WhyView(ApiModel):
-    """``GET /v1/jobs/{id}/why``: why the job is where it is, from the decision that was stored."""
+    """``GET /v1/jobs/{id}/why``: why the job is where it is, from the decision that was stored.
+
+    What ``detail`` says of times and runs is said as of ``as_of``: no moment in it lies behind as if it still came, and
+    no run that has left is listed. Figures such as ``gpus`` are those of ``decided_at``.
+    """
 
     job_id: str
     state: JobState
@@ -184,6 +188,8 @@ class WhyView(ApiModel):
     queue_position: int | None = None
     queue_length: int | None = None
     ahead: tuple[AheadView, ...] = ()
+    as_of: datetime | None = Field(default=None, description="The server's time of this answer.")
+    decision: str = Field(default="", description="What was decided: wait, start, preempt, ...; empty: nothing yet.")
     decided_at: datetime | None = None
     detail: dict[str, Any] = Field(default_factory=dict)
 

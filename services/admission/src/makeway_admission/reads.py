@@ -139,6 +139,10 @@ class Reads:
         """The decision in force."""
         return await self._one("newest_decision", job_id=job_id)
 
+    async def staying_runs(self, runs: Sequence[str]) -> list[Record]:
+        """Those of the runs that have not ended, each with whether it is told to leave."""
+        return await self._many("staying_runs", runs=list(runs))
+
     async def drain_of_node(self, node: str) -> str | None:
         """Who drains a node and why; None where nobody does."""
         async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:

@@ -1,27 +1,30 @@
-"""Why a job is where it is: the decision that is in force, and its place in the queue."""
+"""Why a job is where it is: the decision that is in force, said as of now, and its place in the queue."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from makeway_policy.model import Reason
 from makeway_schemas.api import AheadView, WhyView
 from makeway_schemas.ids import is_job_id
-from makeway_schemas.states import JobState
+from makeway_schemas.states import WAITING, JobState
 from starlette.responses import Response
 
 from makeway_admission.answers import PROBLEMS, answer
 from makeway_admission.doors import ServiceDoors, Viewer
 from makeway_admission.errors import not_found
+from makeway_admission.explained import as_of, reason_as_of, runs_in
 from makeway_admission.queue_place import place_of
 from makeway_admission.standing import standing_of
+from makeway_admission.store import Store
 from makeway_admission.views import Row
 
 router: Final = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 _IN_QUEUE: Final = (JobState.QUEUED, JobState.UNSATISFIABLE)
+_OF_A_WAIT: Final = ("wait", "reclass")
 
 
 @router.get("/v1/jobs/{job_id}/why", response_model=WhyView)
@@ -30,25 +33,52 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
     row = await doors.store.get_job(job_id) if is_job_id(job_id) else None
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
+    now, recheck_seconds = datetime.now(UTC), doors.policy.recheck_seconds
     ended = row["ended_at"] is not None
-    # What was decided while it waited explains nothing of a job that has ended.
-    decision = None if ended else await doors.store.newest_decision(job_id)
+    decision = await _in_force(doors.store, row)
     waits = row["state"] in _IN_QUEUE and row["reason_code"] != Reason.NOT_YET
-    place = await place_of(doors.store, row, doors.policy, datetime.now(UTC)) if waits else None
+    place = await place_of(doors.store, row, doors.policy, now) if waits else None
     ahead = () if place is None else place.ahead
     return answer(
         WhyView(
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
             reason_code="" if ended else row["reason_code"] or "",
-            reason=("" if ended else row["reason"]) or await standing_of(doors.store, row, doors.policy),
+            reason=("" if ended else reason_as_of(row["reason"] or "", now, recheck_seconds))
+            or await standing_of(doors.store, row, doors.policy),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
+            as_of=now,
+            decision="" if decision is None else decision["choice"],
             decided_at=None if decision is None else decision["decided_at"],
-            detail={} if decision is None else decision["detail"],
+            detail={} if decision is None else await _detail(doors.store, decision, now, recheck_seconds),
         )
     )
+
+
+async def _in_force(store: Store, row: Row) -> Row | None:
+    """The newest decision of a job, where it explains where the job is: not its end, nor its former runs and waits."""
+    if row["ended_at"] is not None:
+        return None
+    decision = await store.newest_decision(row["job_id"])
+    if decision is None or row["state"] not in WAITING:
+        return decision
+    explains = (
+        row["state"] != JobState.HELD
+        and decision["choice"] in _OF_A_WAIT
+        and decision["decided_at"] >= row["queued_since"]
+    )
+    return decision if explains else None
+
+
+async def _detail(store: Store, decision: Row, now: datetime, recheck_seconds: float) -> dict[str, Any]:
+    detail = decision["detail"]
+    if decision["choice"] != "wait":
+        return dict(detail)
+    runs = runs_in(detail)
+    staying = {each["run_id"]: each["leaving"] for each in await store.staying_runs(runs)} if runs else {}
+    return as_of(detail, staying, decided_at=decision["decided_at"], now=now, recheck_seconds=recheck_seconds)
 
 
 def _ahead_view(value: int, row: Row, *, named: bool) -> AheadView:

@@ -188,6 +188,10 @@ ORDER BY admission_order DESC LIMIT 1;
 SELECT choice, reason_code, reason, detail, decided_at FROM decisions
 WHERE job_id = :job_id ORDER BY decision_id DESC LIMIT 1;
 
+-- name: staying_runs
+-- Which of these runs have not ended, and which of those are told to leave.
+SELECT run_id, stop_cause IS NOT NULL AS leaving FROM runs WHERE run_id = ANY (:runs::text[]) AND ended_at IS NULL;
+
 -- name: standing_run^
 -- The newest run of a job with what it waits for, and why and until when it stops.
 SELECT r.node_id, r.gpus, r.after_runs, r.stop_cause, r.leaves_by, p.preemptor_job, p.trigger,
