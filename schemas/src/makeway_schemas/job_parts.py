@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from makeway_schemas.durations import Seconds
-from makeway_schemas.id_patterns import NODE_ID_PATTERN
+from makeway_schemas.names import NodeName
 
 DURATION_MAX_SECONDS: Final = 366 * 86400.0
 LABELS_MAX_ITEMS: Final = 64
@@ -20,7 +20,6 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,125}[A-Za-z0-9])?")
 
 Whole = Annotated[int, Field(strict=True)]
 Labels = dict[str, Annotated[str, StringConstraints(max_length=LABEL_VALUE_MAX_CHARACTERS)]]
-_NodeName = Annotated[str, StringConstraints(pattern=NODE_ID_PATTERN)]
 
 
 class PreemptionMode(StrEnum):
@@ -93,10 +92,10 @@ class Constraints(SpecModel):
     labels: Labels = Field(
         default_factory=dict, max_length=LABELS_MAX_ITEMS, description="Labels that a node must have."
     )
-    nodes: tuple[_NodeName, ...] = Field(
+    nodes: tuple[NodeName, ...] = Field(
         default=(), max_length=NODES_MAX_ITEMS, description="The only nodes that will do; none given: any."
     )
-    exclude_nodes: tuple[_NodeName, ...] = Field(
+    exclude_nodes: tuple[NodeName, ...] = Field(
         default=(), max_length=NODES_MAX_ITEMS, description="Nodes that will not do."
     )
     affinity: Labels = Field(

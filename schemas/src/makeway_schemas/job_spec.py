@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, StringConstraints, WithJsonSchema, field_validator, model_validator
 
 from makeway_schemas.durations import Mib, Seconds
-from makeway_schemas.id_patterns import TEAM_PATTERN
 from makeway_schemas.job_parts import (
     DURATION_MAX_SECONDS,
     LABELS_MAX_ITEMS,
@@ -29,6 +28,7 @@ from makeway_schemas.job_parts import (
     checked_labels,
 )
 from makeway_schemas.moments import Moment
+from makeway_schemas.names import ClassName, TeamName
 
 __all__ = [
     "DURATION_MAX_SECONDS",
@@ -54,7 +54,6 @@ LAUNCH_MAX_BYTES: Final = 64 * 1024
 ENV_MAX_ITEMS: Final = 256
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-CLASS_NAME_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
 _RESERVED_ENV = ("MAKEWAY_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TRACEPARENT", "LD_PRELOAD", "LD_AUDIT")
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
@@ -82,10 +81,8 @@ class JobSpec(SpecModel):
     labels: Labels = Field(
         default_factory=dict, description="Free labels, shown and filtered by.", max_length=LABELS_MAX_ITEMS
     )
-    team: Annotated[str, StringConstraints(pattern=TEAM_PATTERN)] | None = Field(
-        default=None, description="Default: the token's team."
-    )
-    class_: Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)] | None = Field(
+    team: TeamName | None = Field(default=None, description="Default: the token's team.")
+    class_: ClassName | None = Field(
         default=None, alias="class", description="urgent, high, normal (default) or low, or P0 to P3."
     )
     priority: Annotated[Whole, Field(ge=0, le=PRIORITY_MAX)] | None = Field(

@@ -11,13 +11,13 @@ from pydantic import Field, StringConstraints, WithJsonSchema
 
 from makeway_schemas.durations import Seconds, duration_schema
 from makeway_schemas.job_spec import (
-    CLASS_NAME_PATTERN,
     DURATION_MAX_SECONDS,
     PRIORITY_MAX,
     SHARES_MAX,
     PreemptionMode,
     SpecModel,
 )
+from makeway_schemas.names import ClassName
 
 CLASSES_MAX_ITEMS: Final = 64
 ALIASES_MAX_ITEMS: Final = 256
@@ -36,7 +36,6 @@ _PositiveDuration = Annotated[
     Field(gt=0, le=DURATION_MAX_SECONDS),
     WithJsonSchema(duration_schema(exclusiveMinimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
 ]
-_ClassName = Annotated[str, StringConstraints(pattern=CLASS_NAME_PATTERN)]
 _CardName = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,64}$")]
 
 
@@ -52,7 +51,7 @@ class Preset(StrEnum):
 class PolicyClass(SpecModel):
     """One class. A class of the preset keeps what is not named here; a new one has it as in ``normal``."""
 
-    alias: _ClassName | None = Field(default=None, description="A second name for the class, such as P1; null: none.")
+    alias: ClassName | None = Field(default=None, description="A second name for the class, such as P1; null: none.")
     value: _Value = Field(default=500, description="The priority of a job that names none of its own.")
     own_value_min: _Value = Field(default=300, description="The lowest priority that a job may name itself.")
     own_value_max: _Value = Field(default=680, description="The highest priority that a job may name itself.")
@@ -111,12 +110,12 @@ class PolicyFile(SpecModel):
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$")] = Field(
         default="custom", description="What this policy is called where several are compared."
     )
-    classes: dict[_ClassName, PolicyClass | None] = Field(
+    classes: dict[ClassName, PolicyClass | None] = Field(
         default_factory=dict,
         max_length=CLASSES_MAX_ITEMS,
         description="Classes that are added or changed; null takes a class of the preset away.",
     )
-    default_class: _ClassName = Field(default="normal", description="The class of a job that names none.")
+    default_class: ClassName = Field(default="normal", description="The class of a job that names none.")
     delta: Annotated[_Whole, Field(ge=1, le=PRIORITY_MAX)] = Field(
         default=10, description="Δ: so much higher must a preemptor's value be than its victim's; at least 1."
     )

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from admission_harness import ADMIN, Admission, add_node
 from makeway_runtime.postgres.pool import lock_key
 
@@ -210,6 +211,33 @@ async def test_a_team_is_set_up_and_shown_with_its_limits(lone_admission: Admiss
         assert [each["field"] for each in answer.json()["fields"]] == [field]
     assert await lone_admission.get("/v1/teams/team-a") == shown
     assert (await lone_admission.client.put("/v1/teams/Team%20A", json={})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "must not be empty"),
+        ("a" * 300, "must have at most 63 characters; this has 300"),
+        ("Vision", "must be of lower case letters, digits, '_', '.' and '-', a letter or digit first and last"),
+        ("a/b", "must be of lower case letters, digits, '_', '.' and '-', a letter or digit first and last"),
+    ],
+)
+async def test_a_name_that_is_none_of_a_team_is_refused_with_what_is_wrong(
+    lone_admission: Admission, name: str, message: str
+) -> None:
+    answers = [
+        await lone_admission.client.put(f"/v1/teams/{name}", json={}),
+        await lone_admission.client.post("/v1/tokens", json={"role": "viewer", "team": name}),
+        await lone_admission.submit(team=name),
+    ]
+    for answer in answers:
+        assert answer.status_code == 422
+        assert answer.json()["fields"] == [{"field": "team", "message": message}]
+
+
+async def test_a_path_with_a_slash_too_many_is_not_found(lone_admission: Admission) -> None:
+    for method, path in (("DELETE", "/v1/tokens/"), ("GET", "/v1/jobs/"), ("GET", "/v1/nodes/")):
+        assert (await lone_admission.client.request(method, path)).status_code == 404
 
 
 async def test_rights_in_per_cent_of_the_pool_are_kept_as_they_were_given(lone_admission: Admission) -> None:

@@ -166,6 +166,17 @@ def test_rights_may_be_in_per_cent_of_the_pool(server: StubServer, makeway: Make
     assert "limit: must be at most 100%" in wrong.stderr
 
 
+@pytest.mark.parametrize(("name", "message"), [("", "must not be empty"), ("a" * 300, "must have at most 63 char")])
+def test_a_name_that_is_none_of_a_team_is_refused_before_anything_is_sent(
+    server: StubServer, makeway: Makeway, name: str, message: str
+) -> None:
+    for command in (("team", "set", name), ("token", "create", "--role", "viewer", "--team", name)):
+        result = makeway(*command)
+        assert result.returncode == 120
+        assert f"team: {message}" in result.stderr
+    assert server.requests == []
+
+
 def test_a_new_token_is_alone_on_stdout(server: StubServer, makeway: Makeway) -> None:
     created = {"token_id": "t1", "role": "viewer", "created_at": NOW, "token": "mw_t1_secret"}
     server.on("POST", "/v1/tokens", Answer(status=201, body=created))

@@ -80,7 +80,7 @@ def test_a_preset_is_a_policy_by_its_name(name: str) -> None:
         ("progress_weight: much\n", "policy.yaml:1:1: progress_weight: must be a number (given: much)"),
         ("preemption: yes\n", "policy.yaml:1:1: preemption: must be true or false (given: yes)"),
         ("classes:\n  low:\n    value: -1\n", "policy.yaml:3:5: classes.low.value: should be greater than or equal"),
-        ("classes:\n  'a b': {}\n", "policy.yaml:2:3: classes.a b: is no name: String should match pattern"),
+        ("classes:\n  'a b': {}\n", "policy.yaml:2:3: classes.a b: is no name: must be of letters, digits"),
         ("default_class: huge\n", "policy.yaml:1:1: default_class: there is no class huge"),
         ("\nclasses: {normal: null}\n", "policy.yaml:2:11: default_class: there is no class normal"),
         (TWO_CLASSES, "policy.yaml:4:5: classes.batch.own_value_min: less than 20 above class low"),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from makeway_schemas.api import TeamBody, TeamView
+from makeway_schemas.names import team_name_objection
 from pydantic import ValidationError
 
 from makeway.commands.options import Output, State, connect
@@ -62,6 +63,9 @@ def set_team(
         "weight": weight,
         "max_queued": max_queued,
     }
+    objection = team_name_objection(name)
+    if objection is not None:
+        raise SpecInvalid((SpecProblem(field="team", message=objection),))
     changes = {field: _number(value) for field, value in given.items() if value is not None}
     client = connect(state_dir)
     with client:

@@ -40,7 +40,10 @@ def create(
         request = TokenRequest.model_validate({**values, "classes": tuple(class_name) if class_name else None})
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        raise SpecInvalid(tuple(SpecProblem(field=str(d["loc"][0]), message=d["msg"]) for d in details)) from error
+        problems = (
+            SpecProblem(field=str(d["loc"][0]), message=d["msg"].removeprefix("Value error, ")) for d in details
+        )
+        raise SpecInvalid(tuple(problems)) from error
     client = connect(state_dir)
     with client:
         created = client.create_token(request)

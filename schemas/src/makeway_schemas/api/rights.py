@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from makeway_schemas.amounts import Amount
 from makeway_schemas.api.base import ApiModel
+from makeway_schemas.names import NodeName, TeamName
 from makeway_schemas.states import JobState
 
 
@@ -52,8 +53,8 @@ class TokenRequest(ApiModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Literal["viewer", "submitter", "admin", "node"]
-    team: str | None = None
-    node: str | None = None
+    team: TeamName | None = None
+    node: NodeName | None = None
     classes: tuple[str, ...] | None = Field(default=None, description="Classes it may submit to; null: all.")
     label: str = Field(default="", max_length=200)
     expires_in_seconds: float | None = Field(default=None, gt=0)

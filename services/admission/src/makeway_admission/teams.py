@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from fastapi import APIRouter, Request
 from makeway_policy.rules import Policy
 from makeway_schemas.amounts import percent_of
 from makeway_schemas.api import FieldProblem, TeamBody, TeamView
-from makeway_schemas.id_patterns import TEAM_PATTERN
+from makeway_schemas.names import team_name_objection
 from starlette.responses import Response
 
 from makeway_admission.access import require_all_teams
@@ -39,14 +38,14 @@ async def show_team(doors: ServiceDoors, principal: Viewer, team: str) -> Respon
     return answer(team_view(rows[0]))
 
 
-@router.put("/v1/teams/{team}", response_model=TeamView, openapi_extra=json_body(TeamBody))
+# The name as a path, so that an empty one is refused by name and not as a path that is none.
+@router.put("/v1/teams/{team:path}", response_model=TeamView, openapi_extra=json_body(TeamBody))
 async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team: str) -> Response:
     """Set a team up. Once any team is, a team that is not known may not submit, and rights are those set up."""
     require_all_teams(principal, "setting teams up")
-    if re.fullmatch(TEAM_PATTERN, team) is None:
-        raise refused(
-            ProblemCode.INVALID_FIELD, "is no team's name: lower case letters, digits, '_', '.', '-'", field="team"
-        )
+    objection = team_name_objection(team)
+    if objection is not None:
+        raise refused(ProblemCode.INVALID_FIELD, objection, field="team")
     body = parse_model(TeamBody, await read_document(request))
     problems = _problems(body, doors.policy)
     if problems:

@@ -58,7 +58,7 @@ ROUTERS: Final = (
 def create_app(doors: Doors | None) -> FastAPI:
     """The application. Without `doors` it answers nothing, but can be described."""
     # The description is generated at build time and served as a file: making it costs memory and a third of a second.
-    app = FastAPI(title="makeway", version="1", openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(title="makeway", version="1", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.doors = doors
     for router in ROUTERS:
         app.include_router(router)
