@@ -50,6 +50,14 @@ async def test_a_priority_out_of_bounds_is_named(lone_admission: Admission, body
     assert await lone_admission.count("commands") == 0
 
 
+@pytest.mark.parametrize("priority", [-1, 1001, 10**30])
+async def test_a_priority_beyond_the_range_is_refused_with_the_range(lone_admission: Admission, priority: int) -> None:
+    job = await lone_admission.submitted()
+    answer = await lone_admission.client.put(f"/v1/jobs/{job}/priority", json={"priority": priority})
+    message = f"must be 0 to 1000; this is {priority}"
+    assert answer.json()["fields"] == [{"field": "priority", "message": message}]
+
+
 @pytest.mark.parametrize("job", ["000000000000", "nosuch", "..", "%00", "a" * 500])
 async def test_a_job_that_is_none_is_not_found(lone_admission: Admission, job: str) -> None:
     for method in ("DELETE", "GET"):

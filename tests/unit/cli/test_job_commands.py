@@ -41,3 +41,21 @@ def test_a_preemption_of_a_run_that_has_ended_is_refused_in_the_schedulers_words
     result = makeway("preempt", JOB_ID, "--run", "2")
     assert result.returncode == 120
     assert "run 2 has ended already" in result.stderr
+
+
+def test_a_negative_priority_is_a_value_and_no_option(server: StubServer, makeway: Makeway) -> None:
+    problem = {"title": "A field is out of its bounds", "status": 422, "code": "invalid_field"}
+    fields = [{"field": "priority", "message": "must be 0 to 1000; this is -1"}]
+    server.on("PUT", f"/v1/jobs/{JOB_ID}/priority", Answer(status=422, body=problem | {"fields": fields}))
+    for order in (("priority", JOB_ID, "-1"), ("priority", "--output", "json", JOB_ID, "-1")):
+        result = makeway(*order)
+        assert result.returncode == 120
+        assert "priority: must be 0 to 1000; this is -1" in result.stderr
+    assert server.requests[-1].json == {"priority": -1}
+
+
+@pytest.mark.parametrize("value", ["high", "--now", "1.5", "-", "1e3", "٣"])
+def test_a_priority_that_is_no_number_is_wrong_usage(makeway: Makeway, value: str) -> None:
+    result = makeway("priority", JOB_ID, value)
+    assert result.returncode == 2
+    assert "is neither a whole number nor `none`" in result.stderr

@@ -1,6 +1,7 @@
 """``ps``, ``show``, ``cancel``, ``priority``, ``change``, ``preempt``, ``resume``."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import typer
 from makeway_schemas.api import CommandAccepted, JobDetail, JobView, RunView
@@ -13,6 +14,8 @@ from makeway.commands.outcomes import outcome_of
 from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
 
 app = typer.Typer(rich_markup_mode=None)
+
+_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
 
 COLUMNS = ("ID", "NAME", "TEAM", "CLASS", "STATE", "GPUS", "NODE", "AGE", "PREEMPTED", "REASON")
 
@@ -160,7 +163,8 @@ def cancel(jobs: Jobs, output: Output = OutputFormat.TEXT, state_dir: State = No
         print_out(_accepted(answer, "will be cancelled"))
 
 
-@app.command()
+# A value that begins with a minus sign is a value out of its range, no option that nobody knows.
+@app.command(context_settings={"ignore_unknown_options": True})
 def priority(
     job: Job,
     value: Annotated[str, typer.Argument(help="A value from 0, or `none` to take a manual value back.")],
@@ -168,8 +172,8 @@ def priority(
     state_dir: State = None,
 ) -> None:
     """Give a job a manual priority, which holds at once."""
-    if value != "none" and not (value.isascii() and value.isdigit()):
-        raise typer.BadParameter(f"{value!r} is neither a whole number from 0 nor `none`", param_hint="VALUE")
+    if value != "none" and _WHOLE.fullmatch(value) is None:
+        raise typer.BadParameter(f"{value!r} is neither a whole number nor `none`", param_hint="VALUE")
     client = connect(state_dir)
     with client:
         answer = client.set_priority(client.resolve(job), None if value == "none" else int(value))

@@ -53,10 +53,13 @@ async def cancel_job(request: Request, doors: ServiceDoors, principal: Submitter
 async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, job_id: str) -> Response:
     """Give a job a manual value, or take it back with null. Only an admin of all teams reorders the queue."""
     require_all_teams(principal, "reordering the queue")
-    change = parse_model(PriorityChange, await read_document(request))
+    document = await read_document(request)
+    given = document.get("priority")
     highest = max(each.own_value_max for each in doors.policy.classes.values())
-    if change.priority is not None and change.priority > highest:
-        raise refused(ProblemCode.INVALID_FIELD, f"must be at most {highest}", field="priority")
+    if type(given) is int and not 0 <= given <= highest:
+        message = f"must be 0 to {highest}; this is {str(given)[:40]}"
+        raise refused(ProblemCode.INVALID_FIELD, message, field="priority")
+    change = parse_model(PriorityChange, document)
     return await _command(request, doors, principal, job_id, "set_priority", {"priority": change.priority})
 
 
