@@ -54,6 +54,16 @@ preemption: {mode: CHECKPOINT, grace: 60s}
         ("- x\n", "job.yaml:1:1: a job file is a mapping"),
         ("", "job.yaml:1:1: a job file is a mapping"),
         ("command: [x]\n---\ncommand: [y]\n", "job.yaml:2:1: but found another document"),
+        (
+            "command: [x]\n\nvram_mib: 5\nmin_vram_mib: 6\n",
+            "job.yaml:3:1: vram_mib asks for a share, min_vram_mib for whole cards: give one of them",
+        ),
+        ("name: x\nscript: y\ncommand: [z]\n", "job.yaml:3:1: exactly one of command and script must be given"),
+        ("name: x\ncommand: ['']\n", "job.yaml:2:1: command: the program's name is empty"),
+        (
+            "command: [x]\ngroup:\n  name: g\n  max_down: 1\n  min_available: 1\n",
+            "job.yaml:2:1: group: exactly one of min_available and max_down must be given",
+        ),
         ("name: x\n", "job.yaml: exactly one of command and script must be given"),
     ],
 )

@@ -169,6 +169,46 @@ def test_two_submits_have_two_keys_unless_one_is_given(server: StubServer, makew
     assert keys[2] == "nightly-7"
 
 
+LATE = """command: [x]
+begin_at: 2027-01-02T00:00:00Z
+deadline: 2027-01-01T00:00:00Z
+preemption:
+  grace: 1d
+"""
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_what_the_server_refuses_in_a_job_file_is_named_with_its_place(
+    server: StubServer, makeway: Makeway, command: str
+) -> None:
+    (makeway.folder / "job.yaml").write_text(LATE)
+    wrong = {
+        "begin_at": "must be before the deadline, 2027-01-01T00:00:00Z",
+        "preemption.grace": "must be at most 30m in class normal",
+        "team": "the token is of team vision",
+        "gpus": "must be at most 2, the limit of team vision",
+    }
+    fields = [{"field": field, "message": message} for field, message in wrong.items()]
+    problem = {"title": "A field is out of its bounds", "status": 422, "code": "invalid_field", "fields": fields}
+    server.on("POST", "/v1/jobs", Answer(status=422, body=problem))
+    result = makeway(command, "-f", "job.yaml", "--gpus", "4")
+    assert result.returncode == 120
+    assert result.stderr.splitlines()[1:] == [
+        "job.yaml:2:1: begin_at: must be before the deadline, 2027-01-01T00:00:00Z",
+        "job.yaml:5:3: preemption.grace: must be at most 30m in class normal",
+        "job.yaml: team: the token is of team vision",
+        "gpus: must be at most 2, the limit of team vision",
+    ]
+
+
+def test_a_refusal_that_is_about_no_field_stays_in_the_servers_words(server: StubServer, makeway: Makeway) -> None:
+    (makeway.folder / "job.yaml").write_text("command: [x]\n")
+    problem = {"title": "The team's queue is full", "status": 429, "code": "queue_full", "detail": "1 job waits"}
+    server.on("POST", "/v1/jobs", Answer(status=429, body=problem))
+    result = makeway("submit", "-f", "job.yaml")
+    assert (result.returncode, result.stderr) == (120, "makeway: The team's queue is full: 1 job waits\n")
+
+
 def test_a_full_queue_is_an_answer_not_an_outage(server: StubServer, makeway: Makeway) -> None:
     problem = {"title": "The team's queue is full", "status": 429, "code": "queue_full"}
     server.on("POST", "/v1/jobs", Answer(status=429, body=problem, headers={"retry-after": "10"}))

@@ -12,10 +12,10 @@ from makeway_schemas.durations import parse_duration
 from makeway.client import Client
 from makeway.commands.follow import Ending, end_of, follow_to_end, say_detached
 from makeway.commands.options import PATIENCE_HELP, Output, State, connect
-from makeway.errors import SpecInvalid, SpecProblem
+from makeway.errors import Refused, SpecInvalid, SpecProblem
 from makeway.exit_codes import EPILOG
 from makeway.output import OutputFormat, print_json, print_out, safe, say
-from makeway.spec.build import build, load_file
+from makeway.spec.build import build, load_file, placed_in
 from makeway.spec.flags import collect, spec_flags, with_flags
 
 app = typer.Typer(rich_markup_mode=None)
@@ -85,8 +85,15 @@ def _flags(command: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _send(client: Client, file: str | None, flags: dict[str, Any], idempotency_key: str | None) -> Submitted:
-    spec = build(load_file(file) if file else None, flags, _here())
-    submitted = client.submit(spec, idempotency_key=idempotency_key, traceparent=os.environ.get("TRACEPARENT"))
+    document = load_file(file) if file else None
+    spec = build(document, flags, _here())
+    try:
+        submitted = client.submit(spec, idempotency_key=idempotency_key, traceparent=os.environ.get("TRACEPARENT"))
+    except Refused as refused:
+        placed = placed_in(refused, document, flags)
+        if placed is None:
+            raise
+        raise placed from refused
     if submitted.repeated:
         say("this key was known already: this is the job that it made")
     return submitted

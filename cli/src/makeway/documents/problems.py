@@ -1,6 +1,7 @@
 """What a model refuses about a document, in the words of whoever wrote it: name, line, column, the nearest name."""
 
 import difflib
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _BY_TYPE: Final = {
     "none_required": "must be left out",
 }
 _LONGEST_SHOWN: Final = 60
+_WORD: Final = re.compile(r"[a-z_]+")
 
 
 def problems_of(
@@ -41,10 +43,12 @@ def problems_of(
 def placed(message: str, location: Location, document: Document, also: Sequence[Location] = ()) -> SpecProblem:
     """The problem with its line: the value's, else that of what encloses it.
 
-    `also` are other values that it is about, for what does not stand in the file itself.
+    `also` are other values that it is about, for what does not stand in the file itself. What is about several values
+    together has no location; its sentence names them, and the first that stands in the file is its place.
     """
     inner = [location[:length] for length in range(len(location), 1, -1)]
-    for candidate in (*inner, *also, location[:1]):
+    named = [(word,) for word in _WORD.findall(message)] if not location else []
+    for candidate in (*inner, *also, location[:1], *named):
         place = document.places.get(candidate)
         if place is not None:
             return SpecProblem(

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from makeway.documents import reader
 from makeway.documents.problems import placed, problems_of
 from makeway.documents.reader import Document, Location, dotted
-from makeway.errors import SpecInvalid, SpecProblem
+from makeway.errors import Refused, SpecInvalid, SpecProblem
 
 _WHAT: Final = "a job file is a mapping of fields, such as `command: [python, train.py]`"
 
@@ -38,6 +38,19 @@ def build(file: Document | None, flags: Mapping[str, Any], working_dir: str) -> 
     except ValidationError as error:
         found = problems_of(error, JobSpec)
         raise SpecInvalid(tuple(_placed(problem, location, file, flags) for problem, location in found)) from error
+
+
+def placed_in(refused: Refused, file: Document | None, flags: Mapping[str, Any]) -> SpecInvalid | None:
+    """A server's refusal of single fields with the lines that they have in the file; None for any other refusal."""
+    if file is None or not refused.problem.fields:
+        return None
+    locations = {dotted(location): location for location in file.places}
+    return SpecInvalid(
+        tuple(
+            _placed(each.message, locations.get(each.field) or tuple(each.field.split(".")), file, flags)
+            for each in refused.problem.fields
+        )
+    )
 
 
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
