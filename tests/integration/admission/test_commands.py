@@ -162,6 +162,18 @@ async def test_only_an_admin_of_all_teams_operates_nodes_and_only_those_that_are
     assert await lone_admission.count("commands") == 0
 
 
+async def test_another_deadline_must_come_after_the_time_that_the_job_may_begin_at(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted(begin_at="2090-01-02T00:00:00+01:00")
+    path = f"/v1/jobs/{job}"
+    for deadline in ("2090-01-01T00:00:00Z", "2090-01-01T23:00:00Z"):
+        answer = await lone_admission.client.patch(path, json={"deadline": deadline})
+        assert answer.status_code == 422
+        message = "must be after begin_at, 2090-01-01T23:00:00Z"
+        assert answer.json()["fields"] == [{"field": "deadline", "message": message}]
+    for deadline in ("2090-01-03T00:00:00Z", None):
+        assert (await lone_admission.client.patch(path, json={"deadline": deadline})).status_code == 202
+
+
 async def test_the_limits_of_a_job_are_changed_by_its_owner_within_bounds(lone_admission: Admission) -> None:
     job = await lone_admission.submitted(time_limit="1h")
     path = f"/v1/jobs/{job}"

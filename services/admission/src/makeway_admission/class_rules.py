@@ -100,6 +100,15 @@ def limits_objection(
     return None
 
 
+def deadline_objection(deadline: datetime, begin_at: datetime | None) -> FieldProblem | None:
+    """Check 7 for a deadline that is changed afterwards; the time at which the job may begin stays what it is."""
+    if begin_at is None or begin_at < deadline:
+        return None
+    return FieldProblem(
+        field="deadline", message=f"must be after begin_at, {begin_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    )
+
+
 def _begin_objection(spec: JobSpec, now: datetime) -> FieldProblem | None:
     begin_at = spec.begin_at
     if begin_at is None:

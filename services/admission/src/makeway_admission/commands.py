@@ -15,7 +15,7 @@ from starlette.responses import Response
 from makeway_admission.access import Principal, Role, require, require_all_teams
 from makeway_admission.answers import PROBLEMS, Responses, answer, json_body
 from makeway_admission.bodies import read_document
-from makeway_admission.class_rules import limits_objection
+from makeway_admission.class_rules import deadline_objection, limits_objection
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Submitter, Viewer, visible_job
 from makeway_admission.errors import ProblemCode, not_found, refused
 from makeway_admission.facts import fact_row
@@ -78,6 +78,8 @@ async def change_limits(request: Request, doors: ServiceDoors, principal: Submit
     head = await visible_job(doors, principal, job_id)
     rules = doors.policy.classes.get(head["class_name"]) or doors.policy.classes[doors.policy.default_class]
     problem = limits_objection(change.time_limit, change.deadline, rules, datetime.now(UTC))
+    if problem is None and change.deadline is not None:
+        problem = deadline_objection(change.deadline, await doors.store.begin_of_job(job_id))
     if problem is not None:
         raise refused(ProblemCode.INVALID_FIELD, problem.message, field=problem.field)
     values = {"time_limit": change.time_limit, "deadline": change.deadline and change.deadline.timestamp()}

@@ -158,6 +158,12 @@ class Reads:
         row = await self._one("time_limit_of", job_id=job_id)
         return None if row is None else row["time_limit"]
 
+    async def begin_of_job(self, job_id: str) -> datetime | None:
+        """Before when a job may not begin; None where it may at any time."""
+        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
+            begin_at: datetime | None = await QUERIES.begin_of_job(connection, job_id=job_id)
+            return begin_at
+
     async def waiting_groups(self) -> list[Record]:
         """Waiting jobs by class and priorities, with how many and since when."""
         return await self._many("waiting_groups", pool=self._pool)

@@ -210,6 +210,10 @@ SELECT CASE WHEN s.amendments ? 'time_limit' THEN s.amendments ->> 'time_limit'
             ELSE j.spec ->> 'time_limit' END::double precision AS time_limit
 FROM jobs AS j JOIN job_states AS s ON s.job_id = j.job_id WHERE j.job_id = :job_id;
 
+-- name: begin_of_job$
+-- Before when a job may not begin; NULL where it may at any time.
+SELECT (spec ->> 'begin_at')::timestamptz FROM jobs WHERE job_id = :job_id;
+
 -- name: drain_of_node$
 -- Whose word it is that a node is being emptied; NULL where it is not.
 SELECT note FROM nodes WHERE node_id = :node AND pool_id = :pool AND drain <> 'no';
