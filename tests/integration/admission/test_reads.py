@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from admission_harness import ADMIN, Admission, add_node
 from makeway_runtime.postgres.pool import lock_key
 
@@ -186,71 +185,9 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     assert (teams["default"]["gpus_used"], teams["default"]["jobs_waiting"]) == (0, 0)
 
 
-async def test_a_team_is_set_up_and_shown_with_its_limits(lone_admission: Admission) -> None:
-    body = {"limit": 8, "guarantee": 4, "weight": 2.5, "max_queued": 10, "allowances": {"urgent": 1}}
-    await lone_admission.set_team("team-a", **body)
-    shown = await lone_admission.get("/v1/teams/team-a")
-    assert {name: shown[name] for name in body} == body
-    assert (await lone_admission.client.get("/v1/teams/nosuch")).status_code == 404
-    for wrong, field in (
-        ({"limit": -1}, "limit"),
-        ({"limit": 1.5}, "limit"),
-        ({"limit": "101%"}, "limit"),
-        ({"limit": "50"}, "limit"),
-        ({"limit": "20%", "guarantee": "30%"}, "guarantee"),
-        ({"class_limits": {"low": "x%"}}, "class_limits.low"),
-        ({"limit": 2, "guarantee": 3}, "guarantee"),
-        ({"class_limits": {"nosuch": 1}}, "class_limits.nosuch"),
-        ({"class_limits": {"low": -1}}, "class_limits.low"),
-        ({"allowances": {"normal": 1}}, "allowances.normal"),
-        ({"weight": -1}, "weight"),
-        ({"limitt": 1}, "limitt"),
-    ):
-        answer = await lone_admission.client.put("/v1/teams/team-a", json=wrong)
-        assert answer.status_code == 422
-        assert [each["field"] for each in answer.json()["fields"]] == [field]
-    assert await lone_admission.get("/v1/teams/team-a") == shown
-    assert (await lone_admission.client.put("/v1/teams/Team%20A", json={})).status_code == 422
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("", "must not be empty"),
-        ("a" * 300, "must have at most 63 characters; this has 300"),
-        ("Vision", "must be of lower case letters, digits, '_', '.' and '-', a letter or digit first and last"),
-        ("a/b", "must be of lower case letters, digits, '_', '.' and '-', a letter or digit first and last"),
-    ],
-)
-async def test_a_name_that_is_none_of_a_team_is_refused_with_what_is_wrong(
-    lone_admission: Admission, name: str, message: str
-) -> None:
-    answers = [
-        await lone_admission.client.put(f"/v1/teams/{name}", json={}),
-        await lone_admission.client.post("/v1/tokens", json={"role": "viewer", "team": name}),
-        await lone_admission.submit(team=name),
-    ]
-    for answer in answers:
-        assert answer.status_code == 422
-        assert answer.json()["fields"] == [{"field": "team", "message": message}]
-
-
 async def test_a_path_with_a_slash_too_many_is_not_found(lone_admission: Admission) -> None:
     for method, path in (("DELETE", "/v1/tokens/"), ("GET", "/v1/jobs/"), ("GET", "/v1/nodes/")):
         assert (await lone_admission.client.request(method, path)).status_code == 404
-
-
-async def test_rights_in_per_cent_of_the_pool_are_kept_as_they_were_given(lone_admission: Admission) -> None:
-    body = {
-        "limit": "50%", "guarantee": "12.5%", "user_limit": "25%", "class_limits": {"low": "10%", "high": 2},
-        "allowances": {"urgent": "5%", "not_preemptible": 1},
-    }  # fmt: skip
-    await lone_admission.set_team("team-a", **body)
-    shown = await lone_admission.get("/v1/teams/team-a")
-    assert {name: shown[name] for name in body} == body
-    await lone_admission.set_team("team-a", **body | {"limit": 8, "guarantee": "0%"})
-    shown = await lone_admission.get("/v1/teams/team-a")
-    assert (shown["limit"], shown["guarantee"], shown["user_limit"]) == (8, 0, "25%")
 
 
 async def test_preemptions_are_those_that_the_teams_jobs_were_part_of(lone_admission: Admission) -> None:

@@ -161,6 +161,13 @@ def test_rights_may_be_in_per_cent_of_the_pool(server: StubServer, makeway: Make
     result = makeway("team", "set", "vision", "--guarantee", "25%", "--class-limit", "low=10%")
     assert server.requests[-1].json == body | {"guarantee": "25%", "class_limits": {"low": "10%"}}
     assert result.stdout.splitlines()[1].split()[:5] == ["vision", "0", "2", "50%", "none"]
+    assert result.stderr == ""
+    told = {"pool_gpus": 9, "notes": ["this is the first team that is set up"]}
+    server.on("PUT", "/v1/teams/vision", view | told)
+    result = makeway("team", "set", "vision", "--guarantee", "25%")
+    assert result.stdout.splitlines()[1].split()[:5] == ["vision", "0", "2", "50%=4.5", "none"]
+    assert "urgent=12.5%=1.125" in result.stdout
+    assert result.stderr == "this is the first team that is set up\n"
     wrong = makeway("team", "set", "vision", "--limit", "101%")
     assert wrong.returncode != 0
     assert "limit: must be at most 100%" in wrong.stderr

@@ -3,13 +3,14 @@
 from typing import Annotated
 
 import typer
+from makeway_schemas.amounts import percent_of
 from makeway_schemas.api import TeamBody, TeamView
 from makeway_schemas.names import team_name_objection
 from pydantic import ValidationError
 
 from makeway.commands.options import Output, State, connect
 from makeway.errors import SpecInvalid, SpecProblem
-from makeway.output import OutputFormat, print_json, print_table
+from makeway.output import OutputFormat, print_json, print_table, say
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -75,6 +76,8 @@ def set_team(
         values["class_limits"] = dict(kept.get("class_limits", {})) | _entries(class_limit, "--class-limit")
         values["allowances"] = dict(kept.get("allowances", {})) | _entries(allow, "--allow")
         after = client.set_team(name, _body(values))
+    for note in after.notes:
+        say(note)
     if output is OutputFormat.JSON:
         print_json(after)
         return
@@ -131,18 +134,26 @@ def _row(team: TeamView) -> tuple[str, ...]:
     return (
         team.team,
         f"{team.gpus_used:g}",
-        str(team.guarantee),
-        "none" if team.limit is None else str(team.limit),
-        "none" if team.user_limit is None else str(team.user_limit),
+        _amount(team.guarantee, team),
+        _amount(team.limit, team),
+        _amount(team.user_limit, team),
         "any" if team.gpu_hours_per_month is None else f"{team.gpu_hours_per_month:g}",
         f"{team.weight:g}",
         str(team.jobs_running),
         str(team.jobs_waiting),
         str(team.max_queued),
-        _text(team.allowances),
-        _text(team.class_limits),
+        _text(team.allowances, team),
+        _text(team.class_limits, team),
     )
 
 
-def _text(entries: dict[str, int | str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(entries.items())) or "-"
+def _text(entries: dict[str, int | str], team: TeamView) -> str:
+    return ", ".join(f"{name}={_amount(value, team)}" for name, value in sorted(entries.items())) or "-"
+
+
+def _amount(amount: int | str | None, team: TeamView) -> str:
+    """GPUs; per cent of the pool with the GPUs that they come to now."""
+    percent = percent_of(amount)
+    if percent is None or team.pool_gpus is None:
+        return "none" if amount is None else str(amount)
+    return f"{amount}={percent * team.pool_gpus / 100:g}"

@@ -45,6 +45,8 @@ class TeamView(ApiModel):
     gpus_used: float
     jobs_waiting: int
     jobs_running: int
+    pool_gpus: int | None = Field(default=None, description="The GPUs that per cent of the pool are of.")
+    notes: tuple[str, ...] = Field(default=(), description="Of an answer to PUT: what else should be known of it.")
 
 
 class TokenRequest(ApiModel):

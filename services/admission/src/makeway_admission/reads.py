@@ -211,6 +211,11 @@ class Reads:
         """Teams with what they use."""
         return await self._many("list_teams", team=team)
 
+    async def pool_gpus(self) -> int:
+        """How many GPUs per cent of the pool are of."""
+        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
+            return int(await QUERIES.pool_gpus(connection, pool=self._pool))
+
     async def newest_policies(self, known: int) -> list[Mapping[str, Any]]:
         """Policies that were applied after number `known`, newest first."""
         return [dict(row) for row in await self._many("newest_policies", pool=self._pool, known=known)]

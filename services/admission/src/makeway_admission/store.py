@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from makeway_runtime.postgres.pool import lock_key
 
 from makeway_admission.access import NewToken, Role
 from makeway_admission.reads import ACQUIRE_SECONDS, QUERIES, Reads, Record
+
+_TEAMS_LOCK: Final = lock_key("teams")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +81,17 @@ class Store(Reads):
         """The revoked token; None where there is none (of that team)."""
         return await self._one("revoke_token", token_id=token_id, team=team)
 
-    async def put_team(self, **columns: Any) -> None:
-        """Sets a team up; `columns` are those of the statement."""
-        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
+    async def put_team(self, check: Callable[[Sequence[Record]], None], **columns: Any) -> list[Record]:
+        """Sets a team up; `columns` are those of the statement. Returns all teams as they were before.
+
+        `check` is given the same and may raise to leave everything as it is; no other team is set up meanwhile.
+        """
+        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection, connection.transaction():
+            await QUERIES.lock_teams(connection, lock_key=_TEAMS_LOCK)
+            before = [row async for row in QUERIES.team_rights(connection)]
+            check(before)
             await QUERIES.put_team(connection, **columns)
+        return before
 
     async def ensure_team(self, team: str) -> bool:
         """Whether the team is known, or may come by being named."""

@@ -151,8 +151,8 @@ def gpu_state(row: Row) -> GpuState:
     return GpuState.CORDONED if row["cordoned"] else GpuState.FREE
 
 
-def team_view(row: Row) -> TeamView:
-    """A team, its limits and what it uses."""
+def team_view(row: Row, pool_gpus: int, notes: tuple[str, ...] = ()) -> TeamView:
+    """A team, its limits and what it uses, in a pool of so many GPUs."""
     percents = in_texts(row["percents"])
     return TeamView(
         team=row["team_id"],
@@ -167,6 +167,8 @@ def team_view(row: Row) -> TeamView:
         gpus_used=row["gpus_used"],
         jobs_waiting=row["jobs_waiting"],
         jobs_running=row["jobs_running"],
+        pool_gpus=pool_gpus,
+        notes=notes,
     )
 
 

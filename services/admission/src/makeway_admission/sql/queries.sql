@@ -340,6 +340,21 @@ LEFT JOIN (
 ) AS s ON s.team_id = t.team_id
 WHERE :team::text IS NULL OR t.team_id = :team ORDER BY t.team_id;
 
+-- name: lock_teams!
+-- Holds until the end of the transaction: rights of teams that are summed are changed one after the other.
+SELECT pg_advisory_xact_lock(:lock_key);
+
+-- name: team_rights
+-- All teams with what each can always get back, in GPUs or in per cent of the pool.
+SELECT team_id, configured, guarantee, (percents ->> 'guarantee')::double precision AS guarantee_percent
+FROM teams ORDER BY team_id;
+
+-- name: pool_gpus$
+-- How many GPUs per cent of the pool are of: those that are registered, on nodes that are not dead. An instance of a card
+-- in MIG mode counts until its node no longer reports it.
+SELECT count(*) FROM gpus AS g JOIN nodes AS n ON n.node_id = g.node_id
+WHERE n.pool_id = :pool AND n.state <> 'DEAD' AND (g.mig_profile IS NULL OR g.condition <> 'lost');
+
 -- name: put_team!
 -- Sets a team up; from now on it has the rights named here and no others.
 INSERT INTO teams AS t (team_id, gpu_limit, guarantee, user_limit, gpu_hours_per_month, weight, max_queued, class_limits,
