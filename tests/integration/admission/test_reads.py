@@ -114,6 +114,24 @@ async def test_a_job_shows_its_node_and_gpus_only_while_its_run_is_there(lone_ad
     assert await shown() == (1, 4, None, "n7")
 
 
+async def test_a_job_says_nothing_of_its_last_run_once_it_has_another(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+
+    async def messages(state: str) -> set[str]:
+        await lone_admission.set_state(job, state, run_number=1)
+        await lone_admission.database.execute("UPDATE job_states SET message = 'retry 1 of 2 after exit code 3'")
+        listed = (await lone_admission.get("/v1/jobs"))["jobs"][0]
+        return {(await lone_admission.get(f"/v1/jobs/{job}"))["message"], listed["message"]}
+
+    for state in ("QUEUED", "HELD"):
+        assert await messages(state) == {"retry 1 of 2 after exit code 3"}
+    for state in ("RESERVED", "STARTING", "RUNNING", "UNKNOWN", "STOPPING"):
+        assert await messages(state) == {""}, state
+    await lone_admission.database.execute("UPDATE job_states SET cancel_requested = true, message = 'cancelled by ops'")
+    assert (await lone_admission.get(f"/v1/jobs/{job}"))["message"] == "cancelled by ops"
+    assert await messages("FAILED") == {"retry 1 of 2 after exit code 3"}
+
+
 async def test_a_reference_is_an_id_a_name_a_beginning_or_the_last(lone_admission: Admission) -> None:
     first = await lone_admission.submitted(name="train")
     second = await lone_admission.submitted(name="train")

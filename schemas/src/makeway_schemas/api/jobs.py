@@ -81,7 +81,7 @@ class JobView(ApiModel):
     used_seconds: float = 0.0
     cancel_requested: bool = False
     last_ack_step: int | None = None
-    message: str = ""
+    message: str = Field(default="", description="How its last run or the job ended, or who cancels it.")
     labels: dict[str, str] = Field(default_factory=dict)
 
 

@@ -229,7 +229,8 @@ def _job_columns(row: Row, policy: Policy) -> dict[str, Any]:
         "used_seconds": row["used_seconds"] or 0.0,
         "cancel_requested": row["cancel_requested"] or False,
         "last_ack_step": row["last_ack_step"],
-        "message": row["message"] or "",
+        # What is stored tells of the last end, until another run is there; a cancel is of the job itself.
+        "message": (row["message"] or "") if idle or row["cancel_requested"] else "",
         "labels": row["labels"] or {},
     }
 
