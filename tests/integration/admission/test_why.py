@@ -100,7 +100,34 @@ async def test_why_of_a_job_on_a_node_that_is_drained_says_whose_word_it_is(lone
     assert (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"] == ""
     await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops: new fans'")
     reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
-    assert reason == "it runs on n7, drained by ops: new fans, and leaves once nothing protects its run"
+    where = "it runs on n7, drained by ops: new fans (1 run still there, 0 of them leaving)"
+    assert reason == f"{where}, and leaves once nothing protects its run"
+
+
+async def test_why_of_a_job_on_a_drained_node_says_what_keeps_it_there_and_until_when(
+    lone_admission: Admission,
+) -> None:
+    job, other = await lone_admission.submitted(), await lone_admission.submitted()
+    await add_node(lone_admission, "n7", 2)
+    for each in (job, other):
+        await lone_admission.set_state(each, "RUNNING", run_number=1)
+        await lone_admission.add_run(each, 1, node="n7")
+    await lone_admission.database.execute("UPDATE runs SET stop_cause = 'drain' WHERE job_id = $1", other)
+    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops'")
+    where = "it runs on n7, drained by ops (2 runs still there, 1 of them leaving)"
+    ahead, past, guard = "2090-01-01T00:00:00+00:00", "2020-01-01T00:00:00+00:00", "it is inside its minimum run"
+    said = {
+        ahead: f"until {ahead} this protects its run: {guard}",
+        past: f"until {past} this protected its run: {guard}; it leaves with the next look",
+        None: f"it stays as long as this protects its run: {guard}",
+    }
+    for until, words in said.items():
+        await _decided(lone_admission, job, 0, "drain", {"protected": guard, "until": until})
+        why = await lone_admission.get(f"/v1/jobs/{job}/why")
+        assert (why["reason"], why["decision"]) == (f"{where}; {words}", "drain")
+    await lone_admission.database.execute("UPDATE nodes SET drain = 'no', note = ''")
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert (why["reason"], why["decision"], why["detail"]) == ("", "", {})
 
 
 async def test_why_of_a_job_on_a_drained_node_that_may_not_be_preempted_says_the_node_waits(
@@ -114,7 +141,8 @@ async def test_why_of_a_job_on_a_drained_node_that_may_not_be_preempted_says_the
         await lone_admission.set_state(job, "RUNNING", run_number=1)
         await lone_admission.add_run(job, 1, node="n7")
         reason = (await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"]
-        assert reason == "it runs on n7, drained by ops; it may not be preempted, so the node waits for its end"
+        assert reason.startswith("it runs on n7, drained by ops (")
+        assert reason.endswith("; it may not be preempted, so the node waits for its end")
 
 
 async def test_why_of_a_job_that_has_ended_shows_nothing_of_its_wait(lone_admission: Admission) -> None:

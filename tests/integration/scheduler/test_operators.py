@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -164,6 +165,56 @@ async def test_a_drain_waits_for_what_is_not_preemptible_unless_forced(pool: Poo
     assert await pool.state(job) == "RUNNING"
     await pool.turn(await pool.node_command("a", "drain", force=True))
     assert await pool.state(job) == "STOPPING"
+
+
+async def drains_told(pool: PoolUnderTest, job: str) -> list[tuple[str, str, str | None]]:
+    rows = await pool.sql.fetch(
+        "SELECT reason_code, reason, detail ->> 'until' AS until FROM decisions WHERE job_id = $1 AND choice = 'drain' "
+        "ORDER BY decision_id",
+        job,
+    )
+    return [(row["reason_code"], row["reason"], row["until"]) for row in rows]
+
+
+async def test_what_protects_a_run_on_a_drained_node_is_stored_when_it_changes(pool: PoolUnderTest) -> None:
+    await pool.apply_policy(preset="default")
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    job, firm = await start_job(pool, node), await start_job(pool, node, preemptible=False)
+    await pool.turn(await pool.node_command("a", "drain"))
+    ((guard, reason, until),) = await drains_told(pool, job)
+    assert (guard, reason) == ("minimum_run", "node a is drained, and it is inside its minimum run")
+    started = await pool.sql.fetchval("SELECT started_at FROM runs WHERE job_id = $1", job)
+    assert until is not None
+    assert datetime.fromisoformat(until) - started == pytest.approx(timedelta(minutes=10), abs=timedelta(seconds=1))
+    assert await drains_told(pool, firm) == [("not_preemptible", "node a is drained, and it is not preemptible", None)]
+    await pool.turn(node.report())
+    assert len(await drains_told(pool, job)) == 1
+    await pool.turn(await pool.node_command("a", "drain", force=True))
+    assert await pool.state(job) == "STOPPING"
+    assert len(await drains_told(pool, job)) == 1
+
+
+async def test_a_class_that_is_never_preempted_has_no_end_of_its_protection(pool: PoolUnderTest) -> None:
+    await pool.apply_policy(preset="default", classes={"normal": {"preemptions_per_day": 0, "minimum_run": 0}})
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(await pool.node_command("a", "drain"))
+    pool.cycle.steps.set_clock(await pool.store.clock() + 10)
+    await pool.turn(node.report())
+    assert await drains_told(pool, job) == [
+        ("budget", "node a is drained, and its 0 preemptions of the last 24 h are used up", None)
+    ]
+
+
+async def test_nothing_is_stored_of_runs_on_nodes_that_are_not_drained(pool: PoolUnderTest) -> None:
+    await pool.apply_policy(preset="default")
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(await pool.node_command("a", "cordon"))
+    assert await drains_told(pool, job) == []
 
 
 async def test_an_order_to_a_node_that_is_none_is_refused(pool: PoolUnderTest) -> None:

@@ -143,11 +143,9 @@ class Reads:
         """Those of the runs that have not ended, each with whether it is told to leave."""
         return await self._many("staying_runs", runs=list(runs))
 
-    async def drain_of_node(self, node: str) -> str | None:
-        """Who drains a node and why; None where nobody does."""
-        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
-            note: str | None = await QUERIES.drain_of_node(connection, node=node, pool=self._pool)
-            return note
+    async def drain_of_node(self, node: str) -> Record | None:
+        """Who drains a node and why, with how many runs are still there and how many of them leave; None: nobody."""
+        return await self._one("drain_of_node", node=node, pool=self._pool)
 
     async def standing_run(self, job_id: str) -> Record | None:
         """The newest run of a job: what it waits for, or why and until when it stops."""

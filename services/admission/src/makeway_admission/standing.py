@@ -10,6 +10,7 @@ from makeway_policy.rules import Policy
 from makeway_schemas.durations import format_duration
 from makeway_schemas.states import JobState, StopCause
 
+from makeway_admission.explained import has_passed
 from makeway_admission.store import Store
 from makeway_admission.views import Row, gpu_ids
 
@@ -25,8 +26,8 @@ _BY_TRIGGER: Final = {
 }
 
 
-async def standing_of(store: Store, row: Row, policy: Policy) -> str:
-    """Where a job is by its row of `get_job`; empty where there is nothing to say."""
+async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | None, now: datetime) -> str:
+    """Where a job is by its row of `get_job` and the decision that is in force; empty where there is nothing to say."""
     state = row["state"]
     if not state:
         return _NOT_MET
@@ -35,7 +36,8 @@ async def standing_of(store: Store, row: Row, policy: Policy) -> str:
     if state == JobState.UNKNOWN:
         return f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody"
     if state == JobState.RUNNING:
-        return await _drained(store, row, policy)
+        drain = await store.drain_of_node(row["node_id"])
+        return "" if drain is None else _drained(drain, row, policy, decision, now)
     if state in (JobState.RESERVED, JobState.STOPPING):
         run = await store.standing_run(row["job_id"])
         if run is not None:
@@ -52,15 +54,24 @@ async def _ended(store: Store, row: Row) -> str:
     return ": ".join(["it has ended", *[text for text in (row["message"], failed) if text]])
 
 
-async def _drained(store: Store, row: Row, policy: Policy) -> str:
-    """What is said of a job that runs on a node which is being emptied."""
-    note = await store.drain_of_node(row["node_id"])
-    if note is None:
-        return ""
-    where = f"it runs on {row['node_id']}, {note}"
-    if _is_preemptible(row, policy):
+def _drained(drain: Row, row: Row, policy: Policy, decision: Row | None, now: datetime) -> str:
+    """What is said of a job that runs on a node which is being emptied, and where the drain stands."""
+    stands = f"{_count(drain['runs'], 'run')} still there, {drain['leaving']} of them leaving"
+    where = f"it runs on {row['node_id']}, {drain['note']} ({stands})"
+    if not _is_preemptible(row, policy):
+        return f"{where}; it may not be preempted, so the node waits for its end"
+    if decision is None or decision["choice"] != "drain":
         return f"{where}, and leaves once nothing protects its run"
-    return f"{where}; it may not be preempted, so the node waits for its end"
+    protected, until = decision["detail"]["protected"], decision["detail"]["until"]
+    if until is None:
+        return f"{where}; it stays as long as this protects its run: {protected}"
+    if has_passed(until, now):
+        return f"{where}; until {until} this protected its run: {protected}; it leaves with the next look"
+    return f"{where}; until {until} this protects its run: {protected}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _is_preemptible(row: Row, policy: Policy) -> bool:

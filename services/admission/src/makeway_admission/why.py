@@ -45,7 +45,7 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
             state=row["state"] or JobState.QUEUED,
             reason_code="" if ended else row["reason_code"] or "",
             reason=("" if ended else reason_as_of(row["reason"] or "", now, recheck_seconds))
-            or await standing_of(doors.store, row, doors.policy),
+            or await standing_of(doors.store, row, doors.policy, decision, now),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
@@ -58,24 +58,24 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
 
 
 async def _in_force(store: Store, row: Row) -> Row | None:
-    """The newest decision of a job, where it explains where the job is: not its end, nor its former runs and waits."""
-    if row["ended_at"] is not None:
+    """The newest decision of a job, where it explains where the job is: no end, no former run, wait or drain."""
+    decision = None if row["ended_at"] is not None else await store.newest_decision(row["job_id"])
+    if decision is None:
         return None
-    decision = await store.newest_decision(row["job_id"])
-    if decision is None or row["state"] not in WAITING:
-        return decision
-    explains = (
-        row["state"] != JobState.HELD
-        and decision["choice"] in _OF_A_WAIT
-        and decision["decided_at"] >= row["queued_since"]
-    )
+    explains = True
+    if row["state"] in WAITING:
+        is_of_this_wait = decision["choice"] in _OF_A_WAIT and decision["decided_at"] >= row["queued_since"]
+        explains = is_of_this_wait and row["state"] != JobState.HELD
+    elif decision["choice"] == "drain":
+        explains = row["state"] == JobState.RUNNING and await store.drain_of_node(row["node_id"]) is not None
     return decision if explains else None
 
 
 async def _detail(store: Store, decision: Row, now: datetime, recheck_seconds: float) -> dict[str, Any]:
     detail = decision["detail"]
     if decision["choice"] != "wait":
-        return dict(detail)
+        # What a drain waits for is said in the reason, as of now.
+        return {} if decision["choice"] == "drain" else dict(detail)
     runs = runs_in(detail)
     staying = {each["run_id"]: each["leaving"] for each in await store.staying_runs(runs)} if runs else {}
     return as_of(detail, staying, decided_at=decision["decided_at"], now=now, recheck_seconds=recheck_seconds)

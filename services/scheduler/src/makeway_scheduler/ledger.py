@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makeway_policy.model import Team
+from makeway_policy.model import Drain, Team
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -28,6 +28,7 @@ class Batch:
     preemptions: dict[str, dict[str, Any]] = field(default_factory=dict)
     bound: list[dict[str, Any]] = field(default_factory=list)
     explanations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    drains_told: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     applied_commands: dict[int, str] = field(default_factory=dict)
     plans_for: set[str] = field(default_factory=set)
     ended_jobs: dict[str, int] = field(default_factory=dict)
@@ -65,6 +66,9 @@ class Ledger:
         self.heard_at: dict[str, float] = {}
         self.strays: dict[str, frozenset[str]] = {}
         """Per node: runs that it says are alive and whose end is booked already; they are told to stop."""
+        self.drains_told: dict[str, tuple[str, str | None]] = {}
+        """Per run on a drained node: what protects it and until when, as it was stored last."""
+        self._draining: frozenset[str] = frozenset()
         self.ended: OrderedDict[str, int] = OrderedDict()
         self.group_orders: dict[str, int] = {}
         """Per disruption group the order of the newest job that has said what it means."""
@@ -84,10 +88,13 @@ class Ledger:
     def commit(self) -> None:
         """Keep the batch: the database has confirmed it. What is over leaves memory."""
         self.state.commit()
+        self._draining = self.draining()
+        self.drains_told.update(self.batch.drains_told)
         over = [run for run_id in self.runs.touched() if (run := self.runs.get(run_id)) and run.released]
         jobs = [*self.jobs.touched(), *(run.job_id for run in over)]
         for run in over:
             self.runs.remove(run.run_id)
+            self.drains_told.pop(run.run_id, None)
         for job_id in jobs:
             job = self.jobs.get(job_id)
             if job is not None and job.ended_at is not None and self.run_of(job) is None:
@@ -108,6 +115,11 @@ class Ledger:
         for table in (self.jobs, self.runs, self.nodes, self.gpus):
             table.rollback()
         self.batch = Batch()
+
+    def draining(self) -> frozenset[str]:
+        """The nodes that are drained now."""
+        found = ((node_id, self.nodes.get(node_id)) for node_id in (*self._draining, *self.nodes.touched()))
+        return frozenset(node_id for node_id, node in found if node is not None and node.drain is not Drain.NO)
 
     def run_of(self, job: JobRecord) -> RunRecord | None:
         """The job's newest run, if it is not released."""

@@ -16,6 +16,7 @@ from makeway_schemas.facts import Fact, NodeFact
 
 from makeway_scheduler import apply_nodes, meters, releases
 from makeway_scheduler.apply import apply
+from makeway_scheduler.drains import explain_stays
 from makeway_scheduler.enact import enact
 from makeway_scheduler.errors import Fenced
 from makeway_scheduler.explanations import explain_waits
@@ -108,6 +109,7 @@ class Steps:
             meters.CHOICES.labels(type(choice).__name__.lower()).inc()
             enact(self._ledger, choice, now)
         synchronise(self._ledger, now)
+        explain_stays(self._ledger, now)
         return decisions.next_wake, None
 
     async def _commit(self, *, skip_locked: bool) -> None:

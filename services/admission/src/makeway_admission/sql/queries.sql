@@ -214,9 +214,12 @@ FROM jobs AS j JOIN job_states AS s ON s.job_id = j.job_id WHERE j.job_id = :job
 -- Before when a job may not begin; NULL where it may at any time.
 SELECT (spec ->> 'begin_at')::timestamptz FROM jobs WHERE job_id = :job_id;
 
--- name: drain_of_node$
--- Whose word it is that a node is being emptied; NULL where it is not.
-SELECT note FROM nodes WHERE node_id = :node AND pool_id = :pool AND drain <> 'no';
+-- name: drain_of_node^
+-- Whose word it is that a node is being emptied, and how many of its runs are still there or leave; no row where it is not.
+SELECT n.note, count(r.run_id) AS runs, count(r.run_id) FILTER (WHERE r.stop_cause IS NOT NULL) AS leaving
+FROM nodes AS n
+LEFT JOIN runs AS r ON r.node_id = n.node_id AND r.pool_id = n.pool_id AND r.state <> 'RELEASED' AND r.ended_at IS NULL
+WHERE n.node_id = :node AND n.pool_id = :pool AND n.drain <> 'no' GROUP BY n.node_id;
 
 -- name: waiting_groups
 -- Waiting jobs that may begin and differ only by when they came: the order of the queue needs no more than this of most of them.

@@ -1,0 +1,51 @@
+"""Why runs are still on nodes that are drained: stored whenever it changes, by the checks that decide."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from makeway_policy import protection
+from makeway_policy.model import Drain, Run, RunState
+from makeway_policy.state import is_leaving
+
+from makeway_scheduler.ledger import Ledger
+
+_DAY_SECONDS: Final = 86_400.0
+
+
+def explain_stays(ledger: Ledger, now: float) -> None:
+    """Store what protects each run that a gentle drain waits for; nothing where that is stored already."""
+    for node_id in sorted(ledger.draining()):
+        if ledger.nodes[node_id].drain is Drain.GENTLY:
+            for run in ledger.state.runs_on_node(node_id):
+                _explain(ledger, node_id, run, now)
+
+
+def _explain(ledger: Ledger, node_id: str, run: Run, now: float) -> None:
+    if is_leaving(run) or protection.is_hold(run) or run.state is RunState.EXITED:
+        return
+    guard = protection.of_run(ledger.state, ledger.policy, run, now, overrides=False)
+    if guard is None:
+        return
+    until = _until(guard, now)
+    told = (guard.guard.value, until)
+    if ledger.drains_told.get(run.run_id) == told:
+        return
+    ledger.batch.drains_told[run.run_id] = told
+    ledger.batch.decisions.append(
+        {
+            "job_id": run.job_id,
+            "decided_at": now,
+            "choice": "drain",
+            "reason_code": guard.guard.value,
+            "reason": f"node {node_id} is drained, and {guard.sentence}",
+            "detail": {"run": run.run_id, "protected": guard.sentence, "until": until},
+        }
+    )
+
+
+def _until(guard: protection.Protection, now: float) -> str | None:
+    # A class that allows no preemption at all has a day that always begins now, so it never ends.
+    never = guard.guard is protection.Guard.BUDGET and guard.until is not None and guard.until > now + _DAY_SECONDS - 1
+    if guard.until is None or never:
+        return None
+    return datetime.fromtimestamp(guard.until, UTC).isoformat(timespec="seconds")
