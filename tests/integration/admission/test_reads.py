@@ -132,6 +132,37 @@ async def test_a_job_says_nothing_of_its_last_run_once_it_has_another(lone_admis
     assert await messages("FAILED") == {"retry 1 of 2 after exit code 3"}
 
 
+async def test_a_job_that_nobody_decides_about_says_why(lone_admission: Admission) -> None:
+    job, decided = await lone_admission.submitted(), await lone_admission.submitted()
+    await lone_admission.set_state(decided, "QUEUED")
+    await lone_admission.database.execute("UPDATE job_states SET reason = 'no room', reason_code = 'no_room'")
+
+    async def reasons() -> set[tuple[str, str]]:
+        listed = {each["job_id"]: each for each in (await lone_admission.get("/v1/jobs"))["jobs"]}
+        assert (listed[decided]["reason_code"], listed[decided]["reason"]) == ("no_room", "no room")
+        views = (listed[job], await lone_admission.get(f"/v1/jobs/{job}"))
+        return {(view["reason_code"], view["reason"]) for view in views}
+
+    assert await reasons() == {("", "")}
+    await lone_admission.database.execute("UPDATE jobs SET submitted_at = now() - interval '3 seconds'")
+    assert await reasons() == {("undecided", "no scheduler owns the pool: nothing is decided until one does")}
+    why = await lone_admission.get(f"/v1/jobs/{decided}/why")
+    assert why["reason"] == "no room; no scheduler owns the pool: nothing is decided until one does"
+    pool = lone_admission.settings.pool
+    await lone_admission.database.execute("INSERT INTO pools (pool_id, epoch, owner) VALUES ($1, 7, 'me')", pool)
+    await lone_admission.database.execute("SELECT pg_advisory_lock($1)", lock_key(f"pool/{pool}"))
+    assert await reasons() == {("undecided", "the scheduler has not looked at it yet")}
+    assert (await lone_admission.get(f"/v1/jobs/{decided}/why"))["reason"] == "no room"
+    await lone_admission.database.execute("UPDATE admission_outbox SET created_at = now() - interval '6 seconds'")
+    silent = "the message broker does not answer: nothing is started or preempted until it does"
+    assert await reasons() == {("undecided", silent)}
+    assert (await lone_admission.get(f"/v1/jobs/{job}/why"))[
+        "reason"
+    ] == f"the scheduler has not looked at it yet; {silent}"
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    assert await reasons() == {("", "")}
+
+
 async def test_a_reference_is_an_id_a_name_a_beginning_or_the_last(lone_admission: Admission) -> None:
     first = await lone_admission.submitted(name="train")
     second = await lone_admission.submitted(name="train")

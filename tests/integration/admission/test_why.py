@@ -23,7 +23,8 @@ async def test_why_tells_the_reason_the_place_and_who_is_ahead(lone_admission: A
     await lone_admission.database.execute("UPDATE job_states SET reason = 'no GPU is free' WHERE job_id = $1", low)
     token = await lone_admission.token(role="viewer", team="default")
     why = await lone_admission.get(f"/v1/jobs/{low}/why", token=token)
-    assert (why["queue_position"], why["queue_length"], why["reason"]) == (4, 4, "no GPU is free")
+    assert (why["queue_position"], why["queue_length"]) == (4, 4)
+    assert why["reason"].startswith("no GPU is free")
     assert [(each["job_id"], each["queue_value"]) for each in why["ahead"]] == [
         (theirs, 1000),
         (high, 800),

@@ -31,6 +31,7 @@ from makeway_admission.reads import JobFilter
 from makeway_admission.requests import parse_job, said
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
 from makeway_admission.texts import unkeepable_text
+from makeway_admission.undecided import with_reasons
 from makeway_admission.views import job_detail, job_view
 
 router: Final = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -106,9 +107,10 @@ async def list_jobs(
     )
     rows = await doors.store.list_jobs(wanted)
     more = len(rows) > limit
+    views = [job_view(row, doors.policy) for row in rows[:limit]]
     return answer(
         JobPage(
-            jobs=tuple(job_view(row, doors.policy) for row in rows[:limit]),
+            jobs=await with_reasons(doors.store, views, datetime.now(UTC)),
             next=str(rows[limit - 1]["admission_order"]) if more else None,
         )
     )
@@ -121,7 +123,8 @@ async def show_job(doors: ServiceDoors, principal: Viewer, job_id: str) -> Respo
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
     runs = await doors.store.runs_of_job(job_id)
-    return answer(job_detail(row, runs, doors.policy))
+    (view,) = await with_reasons(doors.store, [job_detail(row, runs, doors.policy)], datetime.now(UTC))
+    return answer(view)
 
 
 def traceparent_of(request: Request) -> str | None:

@@ -12,9 +12,9 @@ from makeway_schemas.states import JobState, StopCause
 
 from makeway_admission.explained import has_passed
 from makeway_admission.store import Store
+from makeway_admission.undecided import NOT_MET
 from makeway_admission.views import Row, gpu_ids
 
-_NOT_MET: Final = "the scheduler has not looked at it yet"
 _STOPS: Final = {
     StopCause.CANCEL: "it was cancelled",
     StopCause.TIME_LIMIT: "its time limit is used up",
@@ -30,7 +30,7 @@ async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | No
     """Where a job is by its row of `get_job` and the decision that is in force; empty where there is nothing to say."""
     state = row["state"]
     if not state:
-        return _NOT_MET
+        return NOT_MET
     if row["ended_at"] is not None:
         return await _ended(store, row)
     if state == JobState.UNKNOWN:

@@ -13,12 +13,13 @@ from makeway_schemas.states import WAITING, JobState
 from starlette.responses import Response
 
 from makeway_admission.answers import PROBLEMS, answer
-from makeway_admission.doors import ServiceDoors, Viewer
+from makeway_admission.doors import Doors, ServiceDoors, Viewer
 from makeway_admission.errors import not_found
 from makeway_admission.explained import as_of, reason_as_of, runs_in
 from makeway_admission.queue_place import place_of
 from makeway_admission.standing import standing_of
 from makeway_admission.store import Store
+from makeway_admission.undecided import pause_of
 from makeway_admission.views import Row
 
 router: Final = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -33,8 +34,7 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
     row = await doors.store.get_job(job_id) if is_job_id(job_id) else None
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
-    now, recheck_seconds = datetime.now(UTC), doors.policy.recheck_seconds
-    ended = row["ended_at"] is not None
+    now = datetime.now(UTC)
     decision = await _in_force(doors.store, row)
     waits = row["state"] in _IN_QUEUE and row["reason_code"] != Reason.NOT_YET
     place = await place_of(doors.store, row, doors.policy, now) if waits else None
@@ -43,18 +43,26 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
         WhyView(
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
-            reason_code="" if ended else row["reason_code"] or "",
-            reason=("" if ended else reason_as_of(row["reason"] or "", now, recheck_seconds))
-            or await standing_of(doors.store, row, doors.policy, decision, now),
+            reason_code="" if row["ended_at"] is not None else row["reason_code"] or "",
+            reason=await _reason(doors, row, decision, now),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
             as_of=now,
             decision="" if decision is None else decision["choice"],
             decided_at=None if decision is None else decision["decided_at"],
-            detail={} if decision is None else await _detail(doors.store, decision, now, recheck_seconds),
+            detail={} if decision is None else await _detail(doors, decision, now),
         )
     )
+
+
+async def _reason(doors: Doors, row: Row, decision: Row | None, now: datetime) -> str:
+    """Why the job waits, else where it stands; and of one that waits, that nothing is decided now."""
+    waits_for = "" if row["ended_at"] is not None else row["reason"] or ""
+    reason = reason_as_of(waits_for, now, doors.policy.recheck_seconds)
+    said = reason or await standing_of(doors.store, row, doors.policy, decision, now)
+    pause = await pause_of(doors.store) if not row["state"] or row["state"] in _IN_QUEUE else ""
+    return "; ".join(text for text in (said, pause) if text)
 
 
 async def _in_force(store: Store, row: Row) -> Row | None:
@@ -71,14 +79,16 @@ async def _in_force(store: Store, row: Row) -> Row | None:
     return decision if explains else None
 
 
-async def _detail(store: Store, decision: Row, now: datetime, recheck_seconds: float) -> dict[str, Any]:
+async def _detail(doors: Doors, decision: Row, now: datetime) -> dict[str, Any]:
     detail = decision["detail"]
     if decision["choice"] != "wait":
         # What a drain waits for is said in the reason, as of now.
         return {} if decision["choice"] == "drain" else dict(detail)
     runs = runs_in(detail)
-    staying = {each["run_id"]: each["leaving"] for each in await store.staying_runs(runs)} if runs else {}
-    return as_of(detail, staying, decided_at=decision["decided_at"], now=now, recheck_seconds=recheck_seconds)
+    staying = {each["run_id"]: each["leaving"] for each in await doors.store.staying_runs(runs)} if runs else {}
+    return as_of(
+        detail, staying, decided_at=decision["decided_at"], now=now, recheck_seconds=doors.policy.recheck_seconds
+    )
 
 
 def _ahead_view(value: int, row: Row, *, named: bool) -> AheadView:

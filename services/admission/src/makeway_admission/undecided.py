@@ -1,0 +1,48 @@
+"""What is said of jobs that wait while nobody decides: no scheduler is there, or its broker does not answer.
+
+The scheduler starts and preempts nothing then, so it has no reason to store; it is told from what can be seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from makeway_schemas.api import JobView
+from makeway_schemas.states import JobState
+
+from makeway_admission.store import Store
+
+NOT_MET: Final = "the scheduler has not looked at it yet"
+_NO_OWNER: Final = "no scheduler owns the pool: nothing is decided until one does"
+_NO_BROKER: Final = "the message broker does not answer: nothing is started or preempted until it does"
+_CODE: Final = "undecided"
+_MOMENT: Final = timedelta(seconds=2)
+"""A decision takes milliseconds; so long nobody needs to be told that there is none yet."""
+_FACT_WAITS_SECONDS: Final = 5.0
+
+ViewT = TypeVar("ViewT", bound=JobView)
+
+
+async def pause_of(store: Store) -> str:
+    """Why nothing is decided in the pool now; empty where it is."""
+    owner = await store.pool_owner()
+    if owner is None or not owner["owner"]:
+        return _NO_OWNER
+    waiting_seconds = await store.oldest_fact_seconds()
+    return _NO_BROKER if waiting_seconds is not None and waiting_seconds > _FACT_WAITS_SECONDS else ""
+
+
+async def with_reasons(store: Store, views: Sequence[ViewT], now: datetime) -> tuple[ViewT, ...]:
+    """The jobs as they are; those that have waited undecided for longer than a moment with a reason for that."""
+    if not any(_is_undecided(view, now) for view in views):
+        return tuple(views)
+    reason = await pause_of(store) or NOT_MET
+    told = {"reason": reason, "reason_code": _CODE}
+    return tuple(view.model_copy(update=told) if _is_undecided(view, now) else view for view in views)
+
+
+def _is_undecided(view: JobView, now: datetime) -> bool:
+    since = view.queued_since or view.submitted_at
+    return view.state is JobState.QUEUED and not view.reason and now - since > _MOMENT
