@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from makeway_policy.choices import Evict
+from makeway_policy.choices import Evict, Preempt
 from makeway_policy.explain import explain
 from makeway_policy.model import Drain, Group, NodeHealth, Reason, Refusal, StopCause, Trigger
+from makeway_policy.rules import MayPreempt
 
 Pool = Any
 PoolUnder = Callable[..., Pool]
@@ -159,3 +160,25 @@ def test_nobody_leaves_for_a_quota_that_eases_by_what_leaves_anyway(pool: Pool) 
     pool.run_until(60)
     assert pool.starts_of("own-low") == [0]
     assert pool.starts_of("own-high") == [25]
+
+
+def test_a_preemption_that_waited_for_a_minimum_run_is_by_the_right_that_the_job_came_with(
+    pool_under: PoolUnder,
+) -> None:
+    pool = pool_under(minimum_run_seconds=100.0)
+    pool.add_node("node-a", 1)
+    pool.submit("low", pri=10, grace=5.0, dur=1000)
+    pool.submit("high", pri=100, at=10)
+    pool.run_until(200)
+    preemptions = [(at, choice.trigger) for at, choice in pool.choices if isinstance(choice, Preempt)]
+    assert preemptions == [(100.0, Trigger.ARRIVAL)]
+
+
+def test_a_preemption_that_only_age_allows_is_a_promotion(pool_under: PoolUnder) -> None:
+    pool = pool_under(may_preempt=MayPreempt.ONCE_AGED, sla_wait_seconds=50.0)
+    pool.add_node("node-a", 1)
+    pool.submit("low", pri=10, grace=5.0, dur=1000)
+    pool.submit("high", pri=100, at=10)
+    pool.run_until(200)
+    preemptions = [(at, choice.trigger) for at, choice in pool.choices if isinstance(choice, Preempt)]
+    assert preemptions == [(110.0, Trigger.SLA_PROMOTION)]
