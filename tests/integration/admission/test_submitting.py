@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 import admission_harness as harness
+import asyncpg
 import servers
 from admission_harness import Admission
+from makeway_admission.store import Store
 
 NOTHING_LEFT = ("jobs", "idempotency_keys", "admission_outbox")
 
@@ -179,6 +181,23 @@ async def test_two_admissions_agree_on_keys_and_on_the_queue_s_maximum(
         answers = await asyncio.gather(*(each.submit(team="team-a") for each in both for _ in range(10)))
         assert sorted(answer.status_code for answer in answers) == [201] * 5 + [429] * 15
         assert await one.count("jobs") == 10
+
+
+async def test_a_key_is_kept_for_a_day_and_means_another_job_after_that(lone_admission: Admission) -> None:
+    answers = [await lone_admission.submit(key=key) for key in ("old", "young")]
+    old, young = (answer.json()["job_id"] for answer in answers)
+    for key, age in (("old", "24 hours 1 second"), ("young", "23 hours")):
+        await lone_admission.database.execute(
+            "UPDATE idempotency_keys SET created_at = now() - $2::text::interval WHERE key = $1", key, age
+        )
+    pool = await asyncpg.create_pool(lone_admission.settings.postgres_dsn.get_secret_value(), min_size=1, max_size=1)
+    try:
+        assert await Store(pool, lone_admission.settings.pool).delete_old_keys(older_than_seconds=86_400, most=10) == 1
+    finally:
+        await pool.close()
+    assert (await lone_admission.submit(key="young")).json()["job_id"] == young
+    again = await lone_admission.submit(key="old", gpus=2)
+    assert (again.status_code, again.json()["job_id"] != old) == (201, True)
 
 
 async def test_a_key_is_known_with_or_without_quotes_and_whatever_the_order_of_members(

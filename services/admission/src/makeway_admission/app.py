@@ -21,6 +21,7 @@ from makeway_admission.access import Access, Role, given_token
 from makeway_admission.admitting import outbox_store
 from makeway_admission.doors import Doors
 from makeway_admission.feed import Feed
+from makeway_admission.housekeeping import Housekeeping
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
 from makeway_admission.policy_in_force import PolicyInForce, first_policy
@@ -75,7 +76,8 @@ class AdmissionService:
         if self._doors is None or self._server is None or self._socket is None:
             raise RuntimeError("start() comes before run()")
         async with asyncio.TaskGroup() as group:
-            for work in (self._doors.outbox, self._doors.intake, self._doors.feed, self._doors.policies):
+            doors = self._doors
+            for work in (doors.outbox, doors.intake, doors.feed, doors.policies, Housekeeping(doors.store)):
                 group.create_task(work.run())
             # In the group's body: told to end, it ends first, while the others still serve its open requests.
             await self._serve(self._doors, self._server, self._socket)

@@ -98,6 +98,12 @@ class Store(Reads):
         async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
             return bool(await QUERIES.ensure_team(connection, team=team))
 
+    async def delete_old_keys(self, *, older_than_seconds: float, most: int) -> int:
+        """Forgets the oldest idempotency keys, at most so many; returns how many those were."""
+        async with self._connections.acquire(timeout=ACQUIRE_SECONDS) as connection:
+            gone = QUERIES.delete_old_keys(connection, older_than_seconds=older_than_seconds, most=most)
+            return int(await gone)
+
     async def insert_policy(self, document: Mapping[str, Any], applied_by: str) -> tuple[int, str]:
         """Keeps a policy, the newest from here on, and its fact in one transaction. Returns the outbox's row."""
         row = await self._one("insert_policy", pool=self._pool, body=dict(document), applied_by=applied_by)

@@ -24,6 +24,16 @@ FROM commands AS c LEFT JOIN jobs AS j ON j.job_id = c.job_id
 LEFT JOIN applied_commands AS a ON a.command_id = c.command_id
 WHERE c.command_id = :command_id;
 
+-- name: delete_old_keys$
+-- Forgets the oldest idempotency keys, if they are old enough; returns how many.
+WITH old AS (
+    SELECT team_id, key FROM idempotency_keys WHERE created_at < now() - make_interval(secs => :older_than_seconds)
+    ORDER BY created_at LIMIT :most
+), gone AS (
+    DELETE FROM idempotency_keys AS k USING old WHERE k.team_id = old.team_id AND k.key = old.key RETURNING 1
+)
+SELECT count(*) FROM gone;
+
 -- name: keyed_job^
 -- The job that an idempotency key of a team belongs to.
 SELECT k.request_hash, j.job_id, j.name
