@@ -40,8 +40,8 @@ def test_runs_that_have_left_are_no_possible_victims_and_those_that_leave_are_sa
 @pytest.mark.parametrize(
     ("seconds", "words", "kept"),
     [
-        (0, "in 1m", True),
-        (59.5, "in 1s", True),
+        (0, "in 1m, or with the next change that concerns it", True),
+        (59.5, "in 1s, or with the next change that concerns it", True),
         (61, "due now", False),
         (3600, "with the next change that concerns it, and at least every 1m", False),
     ],

@@ -82,7 +82,7 @@ def _victim(victim: Mapping[str, Any], leaving: bool, now: datetime) -> dict[str
 
 def _next_look(at: datetime | None, now: datetime, recheck_seconds: float) -> str:
     if at is not None and at > now:
-        return f"in {format_duration(math.ceil((at - now).total_seconds()))}"
+        return f"in {format_duration(math.ceil((at - now).total_seconds()))}, or with the next change that concerns it"
     if at is not None and now - at < timedelta(seconds=_DUE_SECONDS):
         return "due now"
     return f"with the next change that concerns it, and at least every {format_duration(recheck_seconds)}"
