@@ -23,6 +23,7 @@ from makeway_scheduler.records import JobRecord, NodeRecord, RunRecord
 from makeway_scheduler.stops import stop_run
 
 REFUSED: Final = "refused: "
+OVERTAKEN: Final = f"{REFUSED}a newer command about the same was carried out before it"
 
 
 def apply_command_issued(ledger: Ledger, fact: CommandIssued, now: float) -> None:
@@ -33,6 +34,9 @@ def apply_command_issued(ledger: Ledger, fact: CommandIssued, now: float) -> Non
     if job is None or job.ended_at is not None:
         ledger.batch.applied_commands[fact.command_id] = "the job has ended already"
         return
+    if fact.command_id in ledger.overtaken:
+        ledger.batch.applied_commands[fact.command_id] = OVERTAKEN
+        return
     ledger.batch.applied_commands[fact.command_id] = _OF_JOB[fact.command](ledger, job, fact, now)
 
 
@@ -41,7 +45,9 @@ def apply_node_command_issued(ledger: Ledger, fact: NodeCommandIssued, now: floa
     if fact.command_id in ledger.batch.applied_commands:
         return
     node = ledger.nodes.get(fact.node_id)
-    if node is None:
+    if fact.command_id in ledger.overtaken:
+        outcome = OVERTAKEN
+    elif node is None:
         outcome = f"{REFUSED}the pool has no node {fact.node_id}"
     else:
         outcome = _open(ledger, node, now) if fact.command == "uncordon" else _close(ledger, node, fact)

@@ -66,6 +66,8 @@ class Ledger:
         self.heard_at: dict[str, float] = {}
         self.strays: dict[str, frozenset[str]] = {}
         """Per node: runs that it says are alive and whose end is booked already; they are told to stop."""
+        self.overtaken: frozenset[int] = frozenset()
+        """Commands of this batch that come later than a newer one about the same, which was carried out."""
         self.drains_told: dict[str, tuple[str, str | None]] = {}
         """Per run on a drained node: what protects it and until when, as it was stored last."""
         self._draining: frozenset[str] = frozenset()

@@ -17,7 +17,10 @@ async def look_for_teams(ledger: Ledger, store: Store, facts: Sequence[Fact]) ->
 
 
 async def complete(ledger: Ledger, store: Store, facts: list[Fact]) -> list[Fact]:
-    """The facts with what they lack: jobs of commands that come before them, and without what was applied already."""
+    """The facts with what they lack: jobs of commands that come before them, and without what was applied already.
+
+    Commands come in the order in which they were given; those that a newer one has overtaken are noted in the ledger.
+    """
     admitted = {fact.job.job_id for fact in facts if isinstance(fact, JobAdmitted)}
     unknown = {
         fact.job_id
@@ -34,7 +37,7 @@ async def complete(ledger: Ledger, store: Store, facts: list[Fact]) -> list[Fact
     if not unknown and not commands:
         return facts
     found, ended = await store.admitted(sorted(unknown)) if unknown else ([], set())
-    done = await store.applied_commands(commands) if commands else set()
+    done, ledger.overtaken = await store.settled_commands(commands) if commands else (frozenset(), frozenset())
     skip = ended | ({fact.job.job_id for fact in facts if isinstance(fact, JobAdmitted)} & unknown)
     rest = [
         fact
@@ -42,4 +45,11 @@ async def complete(ledger: Ledger, store: Store, facts: list[Fact]) -> list[Fact
         if not (isinstance(fact, JobAdmitted) and fact.job.job_id in skip)
         and not (isinstance(fact, CommandIssued | NodeCommandIssued) and fact.command_id in done)
     ]
-    return [*found, *rest]
+    return [*found, *_commands_in_order(rest)]
+
+
+def _commands_in_order(facts: list[Fact]) -> list[Fact]:
+    """The facts in their places, with the commands among them by number: whatever was said last holds."""
+    commands = [fact for fact in facts if isinstance(fact, CommandIssued | NodeCommandIssued)]
+    following = iter(sorted(commands, key=lambda each: each.command_id))
+    return [next(following) if isinstance(fact, CommandIssued | NodeCommandIssued) else fact for fact in facts]

@@ -209,10 +209,11 @@ class Store:
         ]
         return [*jobs, *commands]
 
-    async def applied_commands(self, command_ids: Sequence[int]) -> set[int]:
-        """Which of these commands were applied already."""
-        rows = _QUERIES.find_applied_commands(self._pool, command_ids=list(command_ids))
-        return {row["command_id"] async for row in rows}
+    async def settled_commands(self, command_ids: Sequence[int]) -> tuple[frozenset[int], frozenset[int]]:
+        """Which of these commands were applied already, and which a newer one about the same has overtaken."""
+        rows = [row async for row in _QUERIES.find_settled_commands(self._pool, command_ids=list(command_ids))]
+        applied = frozenset(row["command_id"] for row in rows if row["applied"])
+        return applied, frozenset(row["command_id"] for row in rows if row["overtaken"])
 
     async def count_failing(self, fact_id: str, error: str) -> int:
         """Another failed attempt of a fact. Returns how many there were."""

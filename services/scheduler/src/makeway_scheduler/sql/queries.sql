@@ -128,9 +128,21 @@ FROM commands AS c WHERE c.pool_id = :pool AND c.issued_at >= now() - make_inter
     AND NOT EXISTS (SELECT 1 FROM applied_commands AS a WHERE a.command_id = c.command_id)
 ORDER BY c.command_id LIMIT :most;
 
--- name: find_applied_commands
--- Which of these commands are applied already.
-SELECT command_id FROM applied_commands WHERE command_id = ANY (:command_ids::bigint[]);
+-- name: find_settled_commands
+-- Which of these commands are applied already, and which are overtaken: a newer one that says otherwise of the same was
+-- carried out.
+SELECT given.command_id, a.command_id IS NOT NULL AS applied, EXISTS (
+    SELECT 1 FROM commands AS n JOIN applied_commands AS d ON d.command_id = n.command_id AND d.outcome NOT LIKE 'refused: %'
+    WHERE n.job_id = c.job_id AND n.command_id > c.command_id AND n.command = c.command
+        AND (c.command = 'set_priority' OR (c.command = 'set_limits'
+            AND n.arguments -> 'limits' ?| ARRAY (SELECT jsonb_object_keys(c.arguments -> 'limits'))))
+) OR EXISTS (
+    SELECT 1 FROM commands AS n JOIN applied_commands AS d ON d.command_id = n.command_id AND d.outcome NOT LIKE 'refused: %'
+    WHERE n.node_id = c.node_id AND n.command_id > c.command_id AND (n.command = 'uncordon') <> (c.command = 'uncordon')
+) AS overtaken
+FROM unnest(:command_ids::bigint[]) AS given (command_id)
+LEFT JOIN commands AS c ON c.command_id = given.command_id
+LEFT JOIN applied_commands AS a ON a.command_id = given.command_id;
 
 -- name: commit_batch^
 -- The transaction of a batch: fence, lock, double check, write.
