@@ -163,6 +163,17 @@ async def test_a_job_that_nobody_decides_about_says_why(lone_admission: Admissio
     assert await reasons() == {("", "")}
 
 
+async def test_a_reason_whose_time_has_passed_says_so_wherever_it_is_shown(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    await lone_admission.set_state(job, "QUEUED")
+    reason = "what is free is kept for job x, which is expected to start at 2020-01-01T00:00:00+00:00"
+    await lone_admission.database.execute("UPDATE job_states SET reason = $1, reason_code = 'reserved'", reason)
+    (listed,) = (await lone_admission.get("/v1/jobs"))["jobs"]
+    said = f"{reason}; that time has passed: it is judged again within 1m"
+    assert {listed["reason"], (await lone_admission.get(f"/v1/jobs/{job}"))["reason"]} == {said}
+    assert listed["reason_code"] == "reserved"
+
+
 async def test_a_reference_is_an_id_a_name_a_beginning_or_the_last(lone_admission: Admission) -> None:
     first = await lone_admission.submitted(name="train")
     second = await lone_admission.submitted(name="train")

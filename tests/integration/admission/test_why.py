@@ -187,7 +187,7 @@ async def test_why_of_a_reserved_and_of_a_stopping_job_says_for_whom_and_until_w
     leaving = await lone_admission.add_run(victim, 1, node="n7")
     holding = await lone_admission.add_run(urgent, 1, node="n7")
     await lone_admission.database.execute(
-        "UPDATE runs SET stop_cause = 'preempt', leaves_by = '2026-12-01T08:00:30+00' WHERE run_id = $1", leaving
+        "UPDATE runs SET stop_cause = 'preempt', leaves_by = '2090-12-01T08:00:30+00' WHERE run_id = $1", leaving
     )
     await lone_admission.database.execute(
         'UPDATE runs SET after_runs = ARRAY[$2], gpus = \'[{"gpu_id": "GPU-0"}]\' WHERE run_id = $1',
@@ -206,10 +206,19 @@ async def test_why_of_a_reserved_and_of_a_stopping_job_says_for_whom_and_until_w
     async def reason(job: str) -> str:
         return str((await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"])
 
-    until = "2026-12-01T08:00:30+00:00"
+    until = "2090-12-01T08:00:30+00:00"
     assert await reason(urgent) == f"it waits for {leaving} to leave GPU 0 of n7, at the latest {until}"
     killed = f"its run is killed if it has not left by {until}"
     assert await reason(victim) == f"it was preempted by job {urgent}; {killed}"
+    await lone_admission.database.execute(
+        "UPDATE runs SET leaves_by = '2020-12-01T08:00:30+00' WHERE run_id = $1", leaving
+    )
+    late = "2020-12-01T08:00:30+00:00, which has passed"
+    assert await reason(urgent) == f"it waits for {leaving} to leave GPU 0 of n7, at the latest {late}"
+    assert (await reason(victim)).endswith(f"its run is killed if it has not left by {late}")
+    await lone_admission.database.execute(
+        "UPDATE runs SET leaves_by = '2090-12-01T08:00:30+00' WHERE run_id = $1", leaving
+    )
     await lone_admission.database.execute("UPDATE preemptions SET trigger = 'manual', preemptor_job = NULL")
     assert await reason(victim) == f"it was preempted by hand; {killed}"
     for cause, words in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -31,7 +31,7 @@ from makeway_admission.reads import JobFilter
 from makeway_admission.requests import parse_job, said
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
 from makeway_admission.texts import unkeepable_text
-from makeway_admission.undecided import with_reasons
+from makeway_admission.undecided import ViewT, with_reasons
 from makeway_admission.views import job_detail, job_view
 
 router: Final = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -110,7 +110,7 @@ async def list_jobs(
     views = [job_view(row, doors.policy) for row in rows[:limit]]
     return answer(
         JobPage(
-            jobs=await with_reasons(doors.store, views, datetime.now(UTC)),
+            jobs=await _with_reasons(doors, views),
             next=str(rows[limit - 1]["admission_order"]) if more else None,
         )
     )
@@ -123,8 +123,12 @@ async def show_job(doors: ServiceDoors, principal: Viewer, job_id: str) -> Respo
     if row is None or not principal.sees(row["team_id"]):
         raise not_found(f"job {job_id[:100]}")
     runs = await doors.store.runs_of_job(job_id)
-    (view,) = await with_reasons(doors.store, [job_detail(row, runs, doors.policy)], datetime.now(UTC))
+    (view,) = await _with_reasons(doors, [job_detail(row, runs, doors.policy)])
     return answer(view)
+
+
+async def _with_reasons(doors: Doors, views: Sequence[ViewT]) -> tuple[ViewT, ...]:
+    return await with_reasons(doors.store, views, datetime.now(UTC), recheck_seconds=doors.policy.recheck_seconds)
 
 
 def traceparent_of(request: Request) -> str | None:

@@ -41,7 +41,7 @@ async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | No
     if state in (JobState.RESERVED, JobState.STOPPING):
         run = await store.standing_run(row["job_id"])
         if run is not None:
-            return _reserved(run) if state == JobState.RESERVED else _stopping(run)
+            return _reserved(run, now) if state == JobState.RESERVED else _stopping(run, now)
     return ""
 
 
@@ -82,15 +82,15 @@ def _is_preemptible(row: Row, policy: Policy) -> bool:
     return bool(spec.get("preemptible", True)) and mode.lower() != Mode.OFF
 
 
-def _reserved(run: Row) -> str:
+def _reserved(run: Row, now: datetime) -> str:
     gpus = _gpus(run)
     if not run["after_runs"]:
         return f"it has {gpus}, and begins when its node has made sure that they are empty"
     leaving = ", ".join(sorted(run["after_runs"]))
-    return f"it waits for {leaving} to leave {gpus}{_until(', at the latest', run['after_leaves_by'])}"
+    return f"it waits for {leaving} to leave {gpus}{_until(', at the latest', run['after_leaves_by'], now)}"
 
 
-def _stopping(run: Row) -> str:
+def _stopping(run: Row, now: datetime) -> str:
     cause = run["stop_cause"]
     if cause is None:
         return ""
@@ -101,7 +101,7 @@ def _stopping(run: Row) -> str:
     if said is None:
         by = f" by job {run['preemptor_job']}" if run["preemptor_job"] else ""
         said = f"it was preempted{by}"
-    return f"{said}; its run is killed if it has not left{_until(' by', run['leaves_by'])}"
+    return f"{said}; its run is killed if it has not left{_until(' by', run['leaves_by'], now)}"
 
 
 def _gpus(run: Row) -> str:
@@ -111,5 +111,8 @@ def _gpus(run: Row) -> str:
     return f"GPU {', '.join(gpus)} of {run['node_id']}" if gpus else f"room on {run['node_id']}"
 
 
-def _until(words: str, at: datetime | None) -> str:
-    return "" if at is None else f"{words} {at.astimezone(UTC).isoformat(timespec='seconds')}"
+def _until(words: str, at: datetime | None, now: datetime) -> str:
+    if at is None:
+        return ""
+    passed = "" if at > now else ", which has passed"
+    return f"{words} {at.astimezone(UTC).isoformat(timespec='seconds')}{passed}"

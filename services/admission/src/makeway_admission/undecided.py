@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from makeway_schemas.api import JobView
 from makeway_schemas.states import JobState
 
+from makeway_admission.explained import has_passed, reason_as_of
 from makeway_admission.store import Store
 
 NOT_MET: Final = "the scheduler has not looked at it yet"
@@ -34,13 +35,21 @@ async def pause_of(store: Store) -> str:
     return _NO_BROKER if waiting_seconds is not None and waiting_seconds > _FACT_WAITS_SECONDS else ""
 
 
-async def with_reasons(store: Store, views: Sequence[ViewT], now: datetime) -> tuple[ViewT, ...]:
-    """The jobs as they are; those that have waited undecided for longer than a moment with a reason for that."""
-    if not any(_is_undecided(view, now) for view in views):
-        return tuple(views)
-    reason = await pause_of(store) or NOT_MET
-    told = {"reason": reason, "reason_code": _CODE}
-    return tuple(view.model_copy(update=told) if _is_undecided(view, now) else view for view in views)
+async def with_reasons(
+    store: Store, views: Sequence[ViewT], now: datetime, *, recheck_seconds: float
+) -> tuple[ViewT, ...]:
+    """The jobs with their reasons as of now; those that have waited undecided for longer than a moment get one."""
+    undecided = any(_is_undecided(view, now) for view in views)
+    told = {"reason": await pause_of(store) or NOT_MET, "reason_code": _CODE} if undecided else {}
+
+    def said(view: ViewT) -> ViewT:
+        if _is_undecided(view, now):
+            return view.model_copy(update=told)
+        if has_passed(view.reason, now):
+            return view.model_copy(update={"reason": reason_as_of(view.reason, now, recheck_seconds)})
+        return view
+
+    return tuple(map(said, views))
 
 
 def _is_undecided(view: JobView, now: datetime) -> bool:
