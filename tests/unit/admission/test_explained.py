@@ -67,6 +67,13 @@ def test_what_would_help_and_the_expected_start_are_not_said_once_their_time_is_
     assert later["expected_start"] == f"none: {at(90)}, by the limits of what ran then, has passed"
 
 
+def test_why_there_is_no_expected_start_is_said_once() -> None:
+    none = f"none: what is free is kept for job x, which is expected to start at {at(60)}"
+    assert said({"expected_start": none}, 30)["expected_start"] == none
+    later = said({"expected_start": none}, 90)["expected_start"]
+    assert later == f"{none}; that time has passed: it is judged again within 1m"
+
+
 @pytest.mark.parametrize(
     ("stored", "words"),
     [

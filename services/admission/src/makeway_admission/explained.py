@@ -45,8 +45,8 @@ def as_of(
         if at is None or at <= now:
             del said["next_look_at"]
         said["next_look"] = _next_look(at, now, recheck_seconds)
-    if "expected_start" in said and has_passed(said["expected_start"], now):
-        said["expected_start"] = f"none: {said['expected_start']}, by the limits of what ran then, has passed"
+    if "expected_start" in said:
+        said["expected_start"] = _expected_start(said["expected_start"], now, recheck_seconds)
     if "worst_case_wait" in said:
         said["worst_case_wait"] = _left_of(said["worst_case_wait"], (now - decided_at).total_seconds())
     return said
@@ -78,6 +78,14 @@ def _victim(victim: Mapping[str, Any], leaving: bool, now: datetime) -> dict[str
         return dict(victim)
     over = f"not protected any more: until {victim['until']} {victim['spared']}"
     return {**victim, "spared": over, "until": None}
+
+
+def _expected_start(start: str, now: datetime, recheck_seconds: float) -> str:
+    """A moment to come, or a text that begins with `none`."""
+    at = _moment(start)
+    if at is None:
+        return reason_as_of(start, now, recheck_seconds)
+    return start if at > now else f"none: {start}, by the limits of what ran then, has passed"
 
 
 def _next_look(at: datetime | None, now: datetime, recheck_seconds: float) -> str:
