@@ -13,8 +13,8 @@ from makeway_policy.victim_nodes import Host, VictimNodes
 
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
-_LEFT_STALE = 96
-_LEFT_FILLED = 96
+_LEFT_STALE = 256
+_LEFT_FILLED = 32
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
@@ -37,12 +37,11 @@ class Hosts:
         self.reaches = reaches
         self._reach_of_filled = reach_of_filled
         self._filled: dict[str, None] = {}
-        self._changed: dict[str, None] = {}
-        self._victim_nodes: dict[tuple[tuple[object, ...], bool], VictimNodes] = {}
+        self._victim_nodes = VictimNodes(policy, reaches, self.reach_of)
 
     def node_changed(self, node_id: str) -> None:
         """What a node has to offer is known, and may be more than before."""
-        self._changed[node_id] = None
+        self._victim_nodes.nodes_changed((node_id,))
 
     def filled(self, node_id: str) -> None:
         """A node has less to offer than is noted: how much is found out when somebody asks for it."""
@@ -58,18 +57,15 @@ class Hosts:
     def tidy(self) -> None:
         """Look at what has changed, where it is so much that the next who asks would wait for it."""
         if len(self._filled) > _LEFT_FILLED:
-            for node_id in tuple(self._filled):
-                self.reach_of(node_id)
-                self._changed[node_id] = None
-        self._pass_on()
-        for found in self._victim_nodes.values():
-            if found.stale > _LEFT_STALE:
-                found.refresh()
+            self._look_at_filled()
+        if len(self._victim_nodes.stale) > _LEFT_STALE:
+            self._victim_nodes.refresh()
 
     def reach_of(self, node_id: str) -> NodeReach | None:
         """What a node has to offer as things are; None if it is gone."""
         if self._filled and self.forget_filled(node_id):
             self._reach_of_filled(node_id)
+            self.node_changed(node_id)
         return self.reaches.get(node_id)
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
@@ -97,13 +93,13 @@ class Hosts:
         if over:
             own = self._own_hosts(job, limit)
             # Where one run of its team leaves for a gang, its other members may be anywhere.
-            others = self._victim_nodes_for(job.shape, overrides).within(limit, now) if job.shape.members > 1 else ()
+            others = self._within(job.shape, limit, now, overrides) if job.shape.members > 1 else ()
             mine = {host.node_id for host in own}
             found: Iterable[Host] = [*own, *islice((each for each in others if each.node_id not in mine), _OWN_NODES)]
         elif hints is not None:
             found = self._as_hosts(hints, job.shape, limit, overrides)
         else:
-            found = self._victim_nodes_for(job.shape, overrides).within(limit, now)
+            found = self._within(job.shape, limit, now, overrides)
         for host in found:
             if placement.node_allows(self.state.nodes[host.node_id], job):
                 yield host
@@ -114,11 +110,19 @@ class Hosts:
         if limit is None:
             return False
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        return self._victim_nodes_for(job.shape, overrides).any_within(limit)
+        return self._victim_nodes.any_within(job.shape, limit, overrides=overrides)
 
     def all_for(self, job: Job) -> Iterator[str]:
         """All nodes on which victims for the job could be."""
         return (node_id for node_id, node in self.state.nodes.items() if placement.node_allows(node, job))
+
+    def _within(self, shape: Shape, limit: Threshold, now: float, overrides: bool) -> Iterator[Host]:
+        self._look_at_filled()
+        return self._victim_nodes.within(shape, limit, now, overrides=overrides)
+
+    def _look_at_filled(self) -> None:
+        for node_id in tuple(self._filled):
+            self.reach_of(node_id)
 
     def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
         found = []
@@ -137,22 +141,3 @@ class Hosts:
                     lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
         ranked = sorted((v, node_id) for node_id, v in lowest.items())
         return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
-
-    def _victim_nodes_for(self, shape: Shape, overrides: bool) -> VictimNodes:
-        self._pass_on()
-        kind = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus)
-        found = self._victim_nodes.get((kind, overrides))
-        if found is None:
-            # An urgent job is not to be the first that asks: what it needs is kept from the first of its shape on.
-            for each in {overrides, *(rules.overrides_minimum_run for rules in self.policy.classes.values())}:
-                if (kind, each) not in self._victim_nodes:
-                    self._victim_nodes[(kind, each)] = VictimNodes(
-                        shape, self.policy, self.reaches, self.reach_of, overrides=each
-                    )
-            found = self._victim_nodes[(kind, overrides)]
-        return found
-
-    def _pass_on(self) -> None:
-        for found in self._victim_nodes.values():
-            found.nodes_changed(self._changed)
-        self._changed.clear()

@@ -6,7 +6,6 @@ reach. Thresholds only ever leave nodes out or put them in order; who may be tak
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import field
 
 from makeway_policy import costs, placement, protection
 from makeway_policy.copies import value
@@ -19,9 +18,6 @@ _ENDLESS = float("inf")
 
 Threshold = tuple[float, float, float]
 """(v, -submit time, -admission number): what has to leave. Among equal values the later is within reach of more."""
-
-Level = tuple[float, int]
-"""(highest victim v, cards that have to be freed and cost more every second): costs of one level grow alike."""
 
 FREE: Threshold = (-2.0, 0.0, 0.0)
 LEAVING: Threshold = (-1.0, 0.0, 0.0)
@@ -48,32 +44,12 @@ class CardReach:
     grace: float = 0.0
     changes_at: float = _ENDLESS
 
-    def cost_at(self, time: float) -> float:
-        """What stopping the run costs at least, in GPU-seconds, at a time that is not before `at`."""
-        return self.gpus * (self.lost + (time - self.at if self.grows else 0.0))
-
-    @property
-    def grows(self) -> bool:
-        """Whether it costs more every second."""
-        return self.lost > 0 and self.at < _ENDLESS
-
-
-@value(frozen=True, kw_only=True, slots=True)
-class Rank:
-    """A node's place among those to look at: its cost at a time t is at least growing cards x t + `negative_since`."""
-
-    bound: Threshold
-    level: Level
-    negative_since: float
-
 
 @value(frozen=True, kw_only=True, slots=True)
 class NodeReach:
     """A node's thresholds, smallest first; `override` is `plain` itself where they are the same.
 
-    `changes_at` is when time alone changes a threshold (None: never). `ranks` keeps the node's place for a number of
-    whole cards, by whether it differs for whoever overrides minimum runs, once it was asked for. `hosted`: the runs of
-    CPU and memory alone.
+    `changes_at` is when time alone changes a threshold (None: never). `hosted`: the runs of CPU and memory alone.
     """
 
     cards: tuple[CardReach, ...]
@@ -81,7 +57,6 @@ class NodeReach:
     override: tuple[Threshold, ...]
     room: NodeRoom
     changes_at: float | None
-    ranks: dict[tuple[int, bool], Rank | None] = field(default_factory=dict, compare=False)
     hosted: tuple[tuple[str, Threshold, Threshold], ...] = ()
 
     @property

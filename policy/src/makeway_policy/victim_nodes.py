@@ -1,24 +1,28 @@
-"""Nodes in the order in which they are worth looking at for victims, for one kind of request.
+"""Nodes in the order in which they are worth looking at for victims.
 
 First by the lowest "highest victim v" that a set on the node can have, then by a bound from below on its cost. Both
 only order nodes or leave them out; who may be taken is decided by `victims`.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
-from heapq import heappop, heappush, merge
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
 
 from makeway_policy import placement
 from makeway_policy.copies import value
 from makeway_policy.model import LeaseKind, Shape
-from makeway_policy.reach import OUT_OF_REACH, CardReach, Level, NodeReach, Rank, Threshold, cheapest
+from makeway_policy.reach import FREE, NodeReach, Threshold
+from makeway_policy.reach_table import Card, Floats, ReachTable, Rows, Sorted
 from makeway_policy.rules import Policy
 
 _ENDLESS = float("inf")
-_NOBODY: Threshold = (0.0, -_ENDLESS, -_ENDLESS)
-"""Below this nobody has to leave."""
-_FEW = 4
-"""Where fewer than one in so many nodes of a level are within a limit, those are looked up instead of passed over."""
+_SLACK = 1.0 - 1e-9
+"""A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
+_LEFT_STALE = 16
+"""So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
+
+Bools = npt.NDArray[np.bool_]
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -32,165 +36,125 @@ class Host:
 
 
 class VictimNodes:
-    """All nodes for one kind of request, brought up to date when asked."""
+    """All nodes, for whoever asks. `reach_of` gives what a node has to offer as things are, None where it is gone."""
 
-    def __init__(
-        self,
-        shape: Shape,
-        policy: Policy,
-        nodes: Collection[str],
-        reach_of: Callable[[str], NodeReach | None],
-        *,
-        overrides: bool,
-    ) -> None:
-        """`reach_of` gives what a node has to offer as things are, None where it is gone."""
-        self._shape = shape
+    def __init__(self, policy: Policy, nodes: Iterable[str], reach_of: Callable[[str], NodeReach | None]) -> None:
         self._policy = policy
-        self._overrides = overrides
         self._reach_of = reach_of
-        self._stale: set[str] = set(nodes)
-        self._seen: dict[str, NodeReach | None] = {}
-        self._lists: dict[Level, list[tuple[float, str]]] = {}
-        self._bounds: dict[Level, list[tuple[Threshold, str]]] = {}
-        self._levels: list[Level] = []
-        self._ranks: dict[str, Rank] = {}
-        self.refresh()
+        self._table = ReachTable(nodes, reach_of)
+        self._suited: dict[tuple[object, ...], Bools] = {}
 
-    def nodes_changed(self, node_ids: Collection[str]) -> None:
-        """These nodes may have more to offer than before."""
-        self._stale.update(node_ids)
+    def nodes_changed(self, node_ids: Iterable[str]) -> None:
+        """These nodes may have something else to offer than before."""
+        self._table.stale.update(dict.fromkeys(node_ids))
 
     @property
-    def stale(self) -> int:
-        """How many nodes have changed since somebody asked."""
-        return len(self._stale)
-
-    def any_within(self, limit: Threshold) -> bool:
-        """Whether any node's bound may be within the limit; of a node that was filled, what it was may count too."""
-        if self._levels and self._levels[0][0] <= limit[0]:
-            return True
-        reaches = (self._reach_of(node_id) for node_id in self._stale)
-        return any(
-            reach is not None and reach.bound(self._shape, overrides=self._overrides) <= limit for reach in reaches
-        )
-
-    def within(self, limit: Threshold, now: float) -> Iterator[Host]:
-        """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost.
-
-        Nodes that were filled stand too far in front: they are put in their places as they are met.
-        """
-        self.refresh()
-        moved: list[tuple[float, float, str]] = []
-        for v in sorted({level[0] for level in self._levels if level[0] <= limit[0]}):
-            lists = [self._hosts(level, limit, now) for level in self._levels if level[0] == v]
-            for cost, node_id in merge(*lists):
-                while moved and moved[0] < (v, cost, node_id):
-                    yield self._host(*heappop(moved))
-                if self._reach_of(node_id) is self._seen[node_id]:
-                    yield self._host(v, cost, node_id)
-                    continue
-                self._stale.add(node_id)
-                rank = self._rank(self._reach_of(node_id))
-                if rank is not None and rank.bound <= limit:
-                    heappush(moved, (rank.level[0], _cost_at(rank.level, rank.negative_since, now), node_id))
-        while moved:
-            yield self._host(*heappop(moved))
+    def stale(self) -> Collection[str]:
+        """The nodes that have changed since somebody asked."""
+        return self._table.stale.keys()
 
     def refresh(self) -> None:
-        """Bring the nodes that changed up to date."""
-        for node_id in self._stale:
-            reach = self._seen[node_id] = self._reach_of(node_id)
-            rank = self._rank(reach)
-            if rank != self._ranks.get(node_id):
-                self._move(node_id, rank)
-        self._stale.clear()
+        """Look at the nodes that have changed."""
+        self._table.refresh()
 
-    def _host(self, v: float, cost: float, node_id: str) -> Host:
-        return Host(node_id=node_id, v=v, cost=cost, reach=self._reach_of(node_id))
+    def any_within(self, shape: Shape, limit: Threshold, *, overrides: bool) -> bool:
+        """Whether any node's bound may be within the limit; of a node that has changed, what it was may count too."""
+        if len(self._table.stale) > _LEFT_STALE:
+            self._table.refresh()
+        if _within(self._bounds(shape, overrides), limit).any():
+            return True
+        reaches = (self._reach_of(node_id) for node_id in self._table.stale)
+        return any(reach is not None and reach.bound(shape, overrides=overrides) <= limit for reach in reaches)
 
-    def _hosts(self, level: Level, limit: Threshold, now: float) -> Iterator[tuple[float, str]]:
-        entries = self._lists[level]
-        bounds = self._bounds[level]
-        within = len(bounds) if level[0] < limit[0] else bisect_right(bounds, limit, key=_bound)
-        if within * _FEW < len(bounds):
-            entries = sorted([(self._ranks[node_id].negative_since, node_id) for _, node_id in bounds[:within]])
-            within = len(bounds)
-        for negative_since, node_id in entries:
-            if within == len(bounds) or self._ranks[node_id].bound <= limit:
-                yield _cost_at(level, negative_since, now), node_id
+    def within(self, shape: Shape, limit: Threshold, now: float, *, overrides: bool) -> Iterator[Host]:
+        """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost, then by id."""
+        table = self._table
+        table.refresh()
+        bounds = self._bounds(shape, overrides)
+        inside = _within(bounds, limit)
+        for top in np.unique(bounds[0][inside]).tolist():
+            rows = np.flatnonzero(inside & (bounds[0] == top))
+            costs = self._costs(rows, shape, (top, now), overrides)
+            order = np.lexsort((table.by_id()[rows], costs))
+            for row, cost in zip(rows[order].tolist(), costs[order].tolist(), strict=True):
+                yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
 
-    def _move(self, node_id: str, rank: Rank | None) -> None:
-        old = self._ranks.pop(node_id, None)
-        if old is not None:
-            entries, bounds = self._lists[old.level], self._bounds[old.level]
-            del entries[bisect_left(entries, (old.negative_since, node_id))]
-            del bounds[bisect_left(bounds, (old.bound, node_id))]
-            if not entries:
-                del self._lists[old.level], self._bounds[old.level]
-                del self._levels[bisect_left(self._levels, old.level)]
-        if rank is None:
-            return
-        if rank.level not in self._lists:
-            self._lists[rank.level], self._bounds[rank.level] = [], []
-            insort(self._levels, rank.level)
-        insort(self._lists[rank.level], (rank.negative_since, node_id))
-        insort(self._bounds[rank.level], (rank.bound, node_id))
-        self._ranks[node_id] = rank
+    def _bounds(self, shape: Shape, overrides: bool) -> Floats:
+        """(3, rows): what at least has to leave on each node for one member of the shape."""
+        table = self._table
+        if shape.gpus == 0:
+            known = [float("inf") if reach is None else FREE[0] for reach in table.reaches]
+            return np.array([known, [0.0] * len(known), [0.0] * len(known)])
+        if shape.gpus > table.places:
+            return np.full((3, len(table.node_ids)), _ENDLESS)
+        if placement.kind_of(shape) is not LeaseKind.WHOLE:
+            return table.thresholds(Sorted.PART, shape.gpus)
+        bounds = table.thresholds(Sorted.OVERRIDE if overrides else Sorted.PLAIN, shape.gpus)
+        suited = self._suits(shape)
+        return bounds if suited.all() else self._of_suited(bounds, suited, shape.gpus, overrides)
 
-    def _rank(self, reach: NodeReach | None) -> Rank | None:
-        if reach is None:
-            return None
-        shape = self._shape
-        if shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
-            bound = reach.bound(shape, overrides=self._overrides)
-            return None if bound >= OUT_OF_REACH else Rank(bound=bound, level=(bound[0], 0), negative_since=0.0)
-        cards: Sequence[CardReach] = reach.cards
-        if not reach.room.uniform:
-            return _rank_of([each for each in cards if self._suits(each)], shape.gpus, overrides=self._overrides)
-        if not cards or not self._suits(cards[0]):
-            return None
-        # On most nodes it is the same for whoever overrides minimum runs.
-        key = (shape.gpus, self._overrides and reach.override is not reach.plain)
-        if key not in reach.ranks:
-            reach.ranks[key] = _rank_of(cards, shape.gpus, overrides=self._overrides)
-        return reach.ranks[key]
+    def _of_suited(self, bounds: Floats, suited: Bools, number: int, overrides: bool) -> Floats:
+        """The bounds where not every card suits."""
+        table = self._table
+        models = table.cards(Card.MODEL)
+        bounds = np.where(suited[models[0].astype(np.intp)], bounds, _ENDLESS)
+        mixed = table.mixed()
+        fitting = suited[models[:, mixed].astype(np.intp)]
+        values = np.where(fitting, table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V)[:, mixed], _ENDLESS)
+        bounds[0, mixed] = np.sort(values, axis=0)[number - 1]
+        # Nothing but their v is known of these: among equal values, any may be within reach.
+        bounds[1:, mixed] = -_ENDLESS
+        return bounds
 
-    def _suits(self, card: CardReach) -> bool:
-        return placement.suits(card.card.gpu, self._shape, self._policy)
+    def _suits(self, shape: Shape) -> Bools:
+        """(models + 1,): whether a card of each model suits; the last stands for no card."""
+        models = self._table.models
+        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.mig)
+        found = self._suited.get(key)
+        if found is None or found.size != len(models) + 1:
+            found = np.array([*(placement.suits(gpu, shape, self._policy) for gpu in models), True])
+            self._suited[key] = found
+        return found
 
-
-def _cost_at(level: Level, negative_since: float, now: float) -> float:
-    return max(0.0, level[1] * now + negative_since)
-
-
-def _rank_of(cards: Sequence[CardReach], size: int, *, overrides: bool) -> Rank | None:
-    """The rank of a node with these cards for a request of so many whole ones; None where it is out of reach."""
-    if len(cards) < size:
-        return None
-    thresholds = [each.override for each in cards] if overrides else [each.plain for each in cards]
-    ranked = sorted(thresholds)
-    bound = ranked[size - 1]
-    if bound >= OUT_OF_REACH:
-        return None
-    top = bound[0]
-    taken = size - bisect_left(ranked, _NOBODY, 0, size)
-    if not taken:
-        return Rank(bound=bound, level=(top, 0), negative_since=0.0)
-    at = max((each.at for each in cards if each.grows), default=0.0)
-    costs: dict[tuple[str, ...], tuple[int, float]] = {}
-    wait, growing = _ENDLESS, taken
-    for each, threshold in zip(cards, thresholds, strict=True):
-        if 0 <= threshold[0] <= top:
-            number, _ = costs.get(each.card.staying, (0, 0.0))
-            costs[each.card.staying] = (number + 1, each.cost_at(at))
-            growing -= not each.grows
+    def _costs(self, rows: Rows, shape: Shape, top_and_now: tuple[float, float], overrides: bool) -> Floats:
+        """(rows,): what the victims on each node cost at least, where the highest v of them is `top`."""
+        top, now = top_and_now
+        table = self._table
+        if top < 0 or shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
+            return np.zeros(rows.size)
+        values = table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V)[:, rows]
+        taken = (values >= 0) & (values <= top)
+        cards = table.cards(Card.RUN_CARDS)[:, rows].astype(np.intp)
+        grown = np.maximum(0.0, now - table.cards(Card.SINCE)[:, rows])
+        costs = table.cards(Card.RUN_GPUS)[:, rows] * (table.cards(Card.LOST)[:, rows] + grown)
+        costs[~taken | (cards == 0)] = _ENDLESS
+        lost = _cheapest(costs, cards, (values < 0).sum(axis=0), shape.gpus)
         # One of those with the highest v is in every set, and is waited for.
-        if threshold[0] == top:
-            wait = min(wait, each.grace)
-    cost = sum(cheapest(costs.values(), taken)) + size * wait
-    growing = max(0, growing)
-    return Rank(bound=bound, level=(top, growing), negative_since=cost - growing * at)
+        waits = np.where(values == top, table.cards(Card.GRACE)[:, rows], _ENDLESS).min(axis=0)
+        # On a node of several models some cards may not suit: nothing is said there.
+        return np.where(np.isin(rows, table.mixed()), 0.0, (lost + shape.gpus * waits) * _SLACK)
 
 
-def _bound(entry: tuple[Threshold, str]) -> Threshold:
-    return entry[0]
+def _within(bounds: Floats, limit: Threshold) -> Bools:
+    """(rows,): whether each node's bound is within the limit, compared figure by figure."""
+    v, submitted, order = bounds
+    same = (submitted < limit[1]) | ((submitted == limit[1]) & (order <= limit[2]))
+    inside: Bools = (v < limit[0]) | ((v == limit[0]) & same)
+    return inside
+
+
+def _cheapest(costs: Floats, cards: Rows, empty: Rows, needed: int) -> Floats:
+    """(rows,): the cost of the cheapest set of runs that frees so many cards beside the empty ones.
+
+    `costs` and `cards` (places, rows) are those of a run at its first place. By dynamic programming over the cards that
+    are covered, for all nodes at once.
+    """
+    if needed == 1:
+        return np.where(empty > 0, 0.0, costs.min(axis=0))
+    covered = np.arange(1, needed + 1)[:, None]
+    rows = np.arange(empty.size)
+    best = np.where(np.arange(needed + 1)[:, None] <= empty, 0.0, _ENDLESS)
+    for cost, number in zip(costs, cards, strict=True):
+        best[1:] = np.minimum(best[1:], best[np.maximum(covered - number, 0), rows] + cost)
+    found: Floats = best[needed]
+    return found
