@@ -6,6 +6,8 @@ reach. Thresholds only ever leave nodes out or put them in order; who may be tak
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import field
+from operator import attrgetter
 
 from makeway_policy import costs, placement, protection
 from makeway_policy.copies import value
@@ -15,6 +17,8 @@ from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
+_EXACT = 2**52 - 1
+"""Whole numbers up to here are exact as floats."""
 
 Threshold = tuple[float, float, float]
 """(v, -submit time, -admission number): what has to leave. Among equal values the later is within reach of more."""
@@ -29,8 +33,9 @@ class CardReach:
     """One card's thresholds: whole card, for ordinary preemptors and for those that override minimum runs, and part.
 
     `lowest` is what has to leave so that the card has any more room than now.
-    `lost` is what a GPU of the run on it loses if it is stopped at `at`, in seconds, progress counted; it only grows.
     The run has `gpus` cards and `grace` seconds to leave. At `changes_at` time alone may change what protects it.
+    `figures`: the three thresholds; the seconds that stopping the run now costs each of its GPUs, and since when they
+    grow (infinite where they don't); `gpus`, `grace`, and a number that is the same for the cards of the same runs.
     """
 
     card: CardRoom
@@ -38,26 +43,25 @@ class CardReach:
     override: Threshold
     part: Threshold
     lowest: Threshold = FREE
-    lost: float = 0.0
     gpus: int = 1
-    at: float = 0.0
     grace: float = 0.0
     changes_at: float = _ENDLESS
+    figures: tuple[float, ...] = ()
 
 
 @value(frozen=True, kw_only=True, slots=True)
 class NodeReach:
-    """A node's thresholds, smallest first; `override` is `plain` itself where they are the same.
+    """What a node has to offer.
 
     `changes_at` is when time alone changes a threshold (None: never). `hosted`: the runs of CPU and memory alone.
+    `ranked` keeps thresholds in order once they were asked for.
     """
 
     cards: tuple[CardReach, ...]
-    plain: tuple[Threshold, ...]
-    override: tuple[Threshold, ...]
     room: NodeRoom
     changes_at: float | None
     hosted: tuple[tuple[str, Threshold, Threshold], ...] = ()
+    ranked: dict[str, list[Threshold]] = field(default_factory=dict, compare=False)
 
     @property
     def counts_host(self) -> bool:
@@ -68,10 +72,12 @@ class NodeReach:
         """What at least has to leave for one member of the shape."""
         if shape.gpus == 0:
             return FREE
+        kind = "plain" if not overrides else "override"
         if placement.kind_of(shape) is not LeaseKind.WHOLE:
-            thresholds = tuple(sorted([card.part for card in self.cards]))
-        else:
-            thresholds = self.override if overrides else self.plain
+            kind = "part"
+        thresholds = self.ranked.get(kind)
+        if thresholds is None:
+            thresholds = self.ranked[kind] = sorted(map(attrgetter(kind), self.cards))
         return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
 
 
@@ -96,7 +102,7 @@ def node_reach(
 ) -> NodeReach:
     """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`."""
     if not takes_placements(room.node):
-        return NodeReach(cards=(), plain=(), override=(), room=room, changes_at=None)
+        return NodeReach(cards=(), room=room, changes_at=None)
     known = _known(before, room)
     runs: dict[str, _RunReach] = {}
     cards = []
@@ -109,14 +115,11 @@ def node_reach(
             found = _of_card(card, runs, now)
         cards.append(found)
     hosted = {run.run_id: _of_run(state, policy, run, now) for run in _hosted(state, room)}
-    changing = [*(card.changes_at for card in cards), *(each.changes_at for each in hosted.values())]
-    changes_at = min(changing, default=_ENDLESS)
-    plain = tuple(sorted([card.plain for card in cards]))
-    override = tuple(sorted([card.override for card in cards]))
+    changes_at = min([card.changes_at for card in cards], default=_ENDLESS)
+    if hosted:
+        changes_at = min(changes_at, *(each.changes_at for each in hosted.values()))
     return NodeReach(
         cards=tuple(cards),
-        plain=plain,
-        override=plain if plain == override else override,
         room=room,
         changes_at=None if changes_at == _ENDLESS else changes_at,
         hosted=tuple((run_id, each.plain, each.override) for run_id, each in hosted.items()),
@@ -233,20 +236,30 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
 def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardReach:
     staying = [known[run_id] for run_id in card.staying]
     if not staying:
-        nothing = LEAVING if card.leaving or not card.empty_now else FREE
-        return CardReach(card=card, plain=nothing, override=nothing, part=nothing)
+        return _without_runs(card)
     lowest = min(each.override for each in staying)
     part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else lowest
     alone = len(staying) == 1
+    plain = max(each.plain for each in staying)
+    override = max(each.override for each in staying)
+    lost = staying[0].lost if alone else 0.0
+    gpus = staying[0].gpus if alone else 1
+    grace = min(each.grace for each in staying)
+    since = now if lost > 0 and staying[0].grows else _ENDLESS
     return CardReach(
         card=card,
-        plain=max(each.plain for each in staying),
-        override=max(each.override for each in staying),
+        plain=plain,
+        override=override,
         part=part,
         lowest=lowest,
-        lost=max(each.lost for each in staying) if alone else 0.0,
-        gpus=staying[0].gpus if alone else 1,
-        at=now if all(each.grows for each in staying) else _ENDLESS,
-        grace=min(each.grace for each in staying),
+        gpus=gpus,
+        grace=grace,
         changes_at=min(each.changes_at for each in staying),
+        figures=(*plain, *override, *part, lost, since, gpus, grace, float(hash(card.staying) & _EXACT)),
     )
+
+
+def _without_runs(card: CardRoom) -> CardReach:
+    nothing = LEAVING if card.leaving or not card.empty_now else FREE
+    figures = (*nothing, *nothing, *nothing, 0.0, _ENDLESS, 1.0, 0.0, -1.0)
+    return CardReach(card=card, plain=nothing, override=nothing, part=nothing, figures=figures)

@@ -4,14 +4,14 @@ A node is a row; its cards are places in it. A feature of all nodes' first cards
 to date together, when somebody asks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from makeway_policy.model import Gpu
-from makeway_policy.reach import CardReach, NodeReach, Threshold
+from makeway_policy.reach import NodeReach
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -40,12 +40,13 @@ class Card(IntEnum):
     LOST = 11
     SINCE = 12
     RUN_GPUS = 13
-    RUN_CARDS = 14
-    GRACE = 15
-    MODEL = 16
+    GRACE = 14
+    RUN_CARDS = 15
 
 
-_NO_CARD = [*(_ENDLESS, 0.0, 0.0) * len(Sorted), _ENDLESS, _ENDLESS, 0.0, _ENDLESS, 0.0, 0.0, _ENDLESS, _NO_MODEL]
+_NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, _ENDLESS, -1.0)
+"""What `CardReach.figures` would be of no card."""
+_NO_MODEL = -1
 _PLACES, _ROWS = 8, 16
 
 
@@ -59,8 +60,10 @@ class ReachTable:
         self.models: list[Gpu] = []
         self._reach_of = reach_of
         self._rows: dict[str, int] = {}
-        self._model_numbers: dict[tuple[object, ...], float] = {}
+        self._hardware: list[list[Gpu]] = []
+        self._model_numbers: dict[tuple[object, ...], int] = {}
         self._values = _blank(_PLACES, _ROWS)
+        self._model = np.full((_PLACES, _ROWS), _NO_MODEL, dtype=np.intp)
         self._mixed: set[int] = set()
         self._order: Rows | None = None
 
@@ -77,6 +80,10 @@ class ReachTable:
     def cards(self, feature: Card) -> Floats:
         """(places, rows): a feature of each card."""
         return self._values[feature, :, : len(self.node_ids)]
+
+    def model(self) -> Rows:
+        """(places, rows): which of `models` each card is; -1 where there is none."""
+        return self._model[:, : len(self.node_ids)]
 
     def mixed(self) -> Rows:
         """The rows of nodes whose cards are not all of one model."""
@@ -100,69 +107,62 @@ class ReachTable:
                 self._rows[node_id] = len(self.node_ids)
                 self.node_ids.append(node_id)
                 self.reaches.append(None)
+                self._hardware.append([])
                 self._order = None
-        self._make_room(max((len(reach.cards) for reach in found.values() if reach is not None), default=0))
+        self._make_room(max(0 if reach is None else len(reach.cards) for reach in found.values()))
         rows = [self._rows[node_id] for node_id in found]
+        figures = []
         for row, reach in zip(rows, found.values(), strict=True):
+            cards = () if reach is None else reach.cards
             self.reaches[row] = reach
-            if reach is not None and reach.cards and not reach.room.uniform:
-                self._mixed.add(row)
-            else:
-                self._mixed.discard(row)
-        self._values[:, :, rows] = np.array([self._features(each) for each in found.values()]).transpose(1, 2, 0)
+            self._note_hardware(row, [card.card.gpu for card in cards])
+            figures.append([*(card.figures for card in cards), *[_NO_FIGURES] * (self.places - len(cards))])
+        self._values[:, :, rows] = _features(np.array(figures)).transpose(2, 1, 0)
 
     def _make_room(self, places: int) -> None:
         _, old_places, old_rows = self._values.shape
         if places <= old_places and len(self.node_ids) <= old_rows:
             return
         rows = old_rows if len(self.node_ids) <= old_rows else 2 * len(self.node_ids)
-        grown = _blank(max(places, old_places), rows)
-        grown[:, :old_places, :old_rows] = self._values
-        self._values = grown
+        values, model = _blank(max(places, old_places), rows), np.full((max(places, old_places), rows), _NO_MODEL)
+        values[:, :old_places, :old_rows] = self._values
+        model[:old_places, :old_rows] = self._model
+        self._values, self._model = values, model
 
-    def _features(self, reach: NodeReach | None) -> list[list[float]]:
-        """One list a feature, with a figure for each place."""
-        if reach is None or not reach.cards:
-            return [[each] * self.places for each in _NO_CARD]
-        cards = reach.cards
-        here: dict[tuple[str, ...], int] = {}
-        for card in cards:
-            here[card.card.staying] = here.get(card.card.staying, 0) + 1
-        part = sorted([card.part for card in cards])
-        features: list[list[float]] = [
-            *_columns(reach.plain),
-            *_columns(reach.override),
-            *_columns(part),
-            [card.plain[0] for card in cards],
-            [card.override[0] for card in cards],
-            [card.lost for card in cards],
-            [card.at if card.lost > 0 else _ENDLESS for card in cards],
-            [float(card.gpus) for card in cards],
-            [float(here.pop(card.card.staying, 0)) for card in cards],
-            [card.grace for card in cards],
-            [self._model_number(card) for card in cards],
-        ]
-        missing = self.places - len(cards)
-        if missing:
-            for feature, none in zip(features, _NO_CARD, strict=True):
-                feature.extend([none] * missing)
-        return features
+    def _note_hardware(self, row: int, gpus: list[Gpu]) -> None:
+        if self._hardware[row] == gpus:
+            return
+        self._hardware[row] = gpus
+        numbers = [self._model_number(gpu) for gpu in gpus]
+        self._model[:, row] = numbers + [_NO_MODEL] * (self.places - len(gpus))
+        if len(set(numbers)) > 1:
+            self._mixed.add(row)
+        else:
+            self._mixed.discard(row)
 
-    def _model_number(self, card: CardReach) -> float:
-        gpu = card.card.gpu
+    def _model_number(self, gpu: Gpu) -> int:
         model = (gpu.type_name, gpu.vram_mib, gpu.mig_profile)
-        number = self._model_numbers.get(model)
-        if number is None:
-            number = self._model_numbers[model] = float(len(self.models))
+        number = self._model_numbers.setdefault(model, len(self.models))
+        if number == len(self.models):
             self.models.append(gpu)
         return number
 
 
-def _columns(thresholds: Sequence[Threshold]) -> list[list[float]]:
-    return [[each[0] for each in thresholds], [each[1] for each in thresholds], [each[2] for each in thresholds]]
+def _features(figures: Floats) -> Floats:
+    """(nodes, places, features) of the (nodes, places, figures) of their cards."""
+    thresholds = []
+    for kind in Sorted:
+        v, submitted, order = (figures[:, :, kind + each] for each in range(3))
+        smallest_first = np.lexsort((order, submitted, v), axis=1)
+        thresholds += [np.take_along_axis(each, smallest_first, axis=1) for each in (v, submitted, order)]
+    lost, since, gpus, grace, run = (figures[:, :, len(Sorted) * 3 + each] for each in range(5))
+    same = run[:, :, None] == run[:, None, :]
+    first = same.argmax(axis=2) == np.arange(run.shape[1])
+    cards = np.where(first, same.sum(axis=2), 0.0)
+    alone = [figures[:, :, Sorted.PLAIN], figures[:, :, Sorted.OVERRIDE], lost, since, gpus, grace, cards]
+    return np.stack([*thresholds, *alone], axis=2)
 
 
 def _blank(places: int, rows: int) -> Floats:
-    blank = np.empty((len(_NO_CARD), places, rows))
-    blank[:] = np.array(_NO_CARD)[:, None, None]
-    return blank
+    none = _features(np.array([[_NO_FIGURES]]))[0, 0]
+    return np.broadcast_to(none[:, None, None], (none.size, places, rows)).copy()

@@ -96,10 +96,10 @@ class VictimNodes:
     def _of_suited(self, bounds: Floats, suited: Bools, number: int, overrides: bool) -> Floats:
         """The bounds where not every card suits."""
         table = self._table
-        models = table.cards(Card.MODEL)
-        bounds = np.where(suited[models[0].astype(np.intp)], bounds, _ENDLESS)
+        models = table.model()
+        bounds = np.where(suited[models[0]], bounds, _ENDLESS)
         mixed = table.mixed()
-        fitting = suited[models[:, mixed].astype(np.intp)]
+        fitting = suited[models[:, mixed]]
         values = np.where(fitting, table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V)[:, mixed], _ENDLESS)
         bounds[0, mixed] = np.sort(values, axis=0)[number - 1]
         # Nothing but their v is known of these: among equal values, any may be within reach.
