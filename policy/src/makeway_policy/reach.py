@@ -112,7 +112,7 @@ def node_reach(
             for run in card.runs:
                 if run.run_id not in runs and not is_leaving(run):
                     runs[run.run_id] = _of_run(state, policy, run, now)
-            found = _of_card(card, runs, now)
+            found = _of_card(card, runs)
         cards.append(found)
     hosted = {run.run_id: _of_run(state, policy, run, now) for run in _hosted(state, room)}
     changes_at = min([card.changes_at for card in cards], default=_ENDLESS)
@@ -204,13 +204,14 @@ def _has_started(before: Run, after: Run) -> bool:
 
 @value(frozen=True, kw_only=True, slots=True)
 class _RunReach:
+    """One run's part in `CardReach`."""
+
     plain: Threshold
     override: Threshold
-    lost: float
     gpus: int
     grace: float
-    grows: bool
     changes_at: float
+    costs: tuple[float, ...]
 
 
 def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach:
@@ -222,30 +223,38 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
     plain = protection.of_run(state, policy, run, now, overrides=False)
     override = plain and protection.of_run(state, policy, run, now, overrides=True)
     changes_at = protection.protection_changes_at(state, policy, run, now)
+    hold = protection.is_hold(run)
+    lost = 0.0 if hold else costs.lost_seconds(job, run, policy, now)
+    gpus = costs.gpus_of(run)
+    grace = 0.0 if hold else costs.grace_of(job, policy)
+    since = now if run.started_at is not None and not hold and lost > 0 else _ENDLESS
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,
-        lost=0.0 if protection.is_hold(run) else costs.lost_seconds(job, run, policy, now),
-        gpus=costs.gpus_of(run),
-        grace=0.0 if protection.is_hold(run) else costs.grace_of(job, policy),
-        grows=run.started_at is not None and not protection.is_hold(run),
+        gpus=gpus,
+        grace=grace,
         changes_at=_ENDLESS if changes_at is None else changes_at,
+        costs=(lost, since, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
     )
 
 
-def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardReach:
+def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
     staying = [known[run_id] for run_id in card.staying]
     if not staying:
         return _without_runs(card)
-    lowest = min(each.override for each in staying)
+    # On most cards there is one run.
+    if len(staying) == 1:
+        (one,) = staying
+        plain, lowest, costs_and_run, changes_at = one.plain, one.override, one.costs, one.changes_at
+        override, gpus, grace = lowest, one.gpus, one.grace
+    else:
+        plain, override = max(each.plain for each in staying), max(each.override for each in staying)
+        lowest = min(each.override for each in staying)
+        gpus, grace = 1, min(each.grace for each in staying)
+        # Runs that share a card may be taken for another card's sake: what they cost is not this card's.
+        costs_and_run = (0.0, _ENDLESS, 1.0, grace, float(hash(card.staying) & _EXACT))
+        changes_at = min(each.changes_at for each in staying)
     part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else lowest
-    alone = len(staying) == 1
-    plain = max(each.plain for each in staying)
-    override = max(each.override for each in staying)
-    lost = staying[0].lost if alone else 0.0
-    gpus = staying[0].gpus if alone else 1
-    grace = min(each.grace for each in staying)
-    since = now if lost > 0 and staying[0].grows else _ENDLESS
     return CardReach(
         card=card,
         plain=plain,
@@ -254,8 +263,8 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach], now: float) -> CardRea
         lowest=lowest,
         gpus=gpus,
         grace=grace,
-        changes_at=min(each.changes_at for each in staying),
-        figures=(*plain, *override, *part, lost, since, gpus, grace, float(hash(card.staying) & _EXACT)),
+        changes_at=changes_at,
+        figures=(*plain, *override, *part, *costs_and_run),
     )
 
 
