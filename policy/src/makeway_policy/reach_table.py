@@ -31,21 +31,21 @@ class Sorted(IntEnum):
 class Card(IntEnum):
     """What is known of each card.
 
-    `RUN_CARDS`: how many of the node's cards its run has (0 but for the first of them). Stopping the run costs each of
-    its `RUN_GPUS` at least `LOST` seconds, and a second more every second from `SINCE` on, where that is not infinite.
+    `RUN_CARDS`: how many of the node's cards its run has. Stopping the run costs at least `FIXED` + `RATE` x the
+    seconds since `ReachTable.since`, in GPU-seconds; that is said at the first of its cards, infinite at any other.
     """
 
     PLAIN_V = 9
     OVERRIDE_V = 10
-    LOST = 11
-    SINCE = 12
-    RUN_GPUS = 13
-    GRACE = 14
-    RUN_CARDS = 15
+    FIXED = 11
+    RATE = 12
+    GRACE = 13
+    RUN_CARDS = 14
 
 
 _NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, _ENDLESS, -1.0)
 """What `CardReach.figures` would be of no card."""
+_SINCE = len(Sorted) * 3 + 1
 _NO_MODEL = -1
 _PLACES, _ROWS = 8, 16
 
@@ -62,6 +62,8 @@ class ReachTable:
         self._rows: dict[str, int] = {}
         self._hardware: list[list[Gpu]] = []
         self._model_numbers: dict[tuple[object, ...], int] = {}
+        self.since = 0.0
+        self._has_since = False
         self._values = _blank(_PLACES, _ROWS)
         self._model = np.full((_PLACES, _ROWS), _NO_MODEL, dtype=np.intp)
         self._mixed: set[int] = set()
@@ -117,7 +119,13 @@ class ReachTable:
             self.reaches[row] = reach
             self._note_hardware(row, [card.card.gpu for card in cards])
             figures.append([*(card.figures for card in cards), *[_NO_FIGURES] * (self.places - len(cards))])
-        self._values[:, :, rows] = _features(np.array(figures)).transpose(2, 1, 0)
+        known = np.array(figures)
+        if not self._has_since:
+            # Of such large numbers as seconds since the epoch the products would be rounded.
+            first = float(known[:, :, _SINCE].min())
+            self._has_since = first < _ENDLESS
+            self.since = first if self._has_since else 0.0
+        self._values[:, :, rows] = _features(known, self.since).transpose(2, 1, 0)
 
     def _make_room(self, places: int) -> None:
         _, old_places, old_rows = self._values.shape
@@ -148,21 +156,29 @@ class ReachTable:
         return number
 
 
-def _features(figures: Floats) -> Floats:
+def _features(figures: Floats, since: float) -> Floats:
     """(nodes, places, features) of the (nodes, places, figures) of their cards."""
     thresholds = []
     for kind in Sorted:
         v, submitted, order = (figures[:, :, kind + each] for each in range(3))
         smallest_first = np.lexsort((order, submitted, v), axis=1)
         thresholds += [np.take_along_axis(each, smallest_first, axis=1) for each in (v, submitted, order)]
-    lost, since, gpus, grace, run = (figures[:, :, len(Sorted) * 3 + each] for each in range(5))
+    lost, grows_since, gpus, grace, run = (figures[:, :, len(Sorted) * 3 + each] for each in range(5))
+    grows = np.isfinite(grows_since)
+    fixed = gpus * (lost - np.where(grows, grows_since - since, 0.0))
     same = run[:, :, None] == run[:, None, :]
-    first = same.argmax(axis=2) == np.arange(run.shape[1])
-    cards = np.where(first, same.sum(axis=2), 0.0)
-    alone = [figures[:, :, Sorted.PLAIN], figures[:, :, Sorted.OVERRIDE], lost, since, gpus, grace, cards]
-    return np.stack([*thresholds, *alone], axis=2)
+    first = (same.argmax(axis=2) == np.arange(run.shape[1])) & (run >= 0)
+    of_card = [
+        figures[:, :, Sorted.PLAIN],
+        figures[:, :, Sorted.OVERRIDE],
+        np.where(first, fixed, _ENDLESS),
+        np.where(first & grows, gpus, 0.0),
+        grace,
+        same.sum(axis=2),
+    ]
+    return np.stack([*thresholds, *of_card], axis=2)
 
 
 def _blank(places: int, rows: int) -> Floats:
-    none = _features(np.array([[_NO_FIGURES]]))[0, 0]
+    none = _features(np.array([[_NO_FIGURES]]), 0.0)[0, 0]
     return np.broadcast_to(none[:, None, None], (none.size, places, rows)).copy()

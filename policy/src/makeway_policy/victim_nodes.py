@@ -19,6 +19,8 @@ from makeway_policy.rules import Policy
 _ENDLESS = float("inf")
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
+_AT_ONCE = 64
+"""Hardly ever more nodes are looked at."""
 _LEFT_STALE = 16
 """So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
 
@@ -76,8 +78,10 @@ class VictimNodes:
             rows = np.flatnonzero(inside & (bounds[0] == top))
             costs = self._costs(rows, shape, (top, now), overrides)
             order = np.lexsort((table.by_id()[rows], costs))
-            for row, cost in zip(rows[order].tolist(), costs[order].tolist(), strict=True):
-                yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
+            for first in range(0, rows.size, _AT_ONCE):
+                some = order[first : first + _AT_ONCE]
+                for row, cost in zip(rows[some].tolist(), costs[some].tolist(), strict=True):
+                    yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
 
     def _bounds(self, shape: Shape, overrides: bool) -> Floats:
         """(3, rows): what at least has to leave on each node for one member of the shape."""
@@ -122,17 +126,22 @@ class VictimNodes:
         table = self._table
         if top < 0 or shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
             return np.zeros(rows.size)
-        values = table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V)[:, rows]
-        taken = (values >= 0) & (values <= top)
-        cards = table.cards(Card.RUN_CARDS)[:, rows].astype(np.intp)
-        grown = np.maximum(0.0, now - table.cards(Card.SINCE)[:, rows])
-        costs = table.cards(Card.RUN_GPUS)[:, rows] * (table.cards(Card.LOST)[:, rows] + grown)
-        costs[~taken | (cards == 0)] = _ENDLESS
-        lost = _cheapest(costs, cards, (values < 0).sum(axis=0), shape.gpus)
+        values = table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V).take(rows, axis=1)
+        growth = table.cards(Card.RATE).take(rows, axis=1) * (now - table.since)
+        costs = np.where(values <= top, table.cards(Card.FIXED).take(rows, axis=1) + growth, _ENDLESS)
+        if shape.gpus == 1:
+            lost = np.where((values < 0).any(axis=0), 0.0, costs.min(axis=0))
+        else:
+            cards = table.cards(Card.RUN_CARDS).take(rows, axis=1).astype(np.intp)
+            lost = _cheapest(costs, cards, (values < 0).sum(axis=0), shape.gpus)
         # One of those with the highest v is in every set, and is waited for.
-        waits = np.where(values == top, table.cards(Card.GRACE)[:, rows], _ENDLESS).min(axis=0)
+        waits = np.where(values == top, table.cards(Card.GRACE).take(rows, axis=1), _ENDLESS).min(axis=0)
+        found: Floats = (lost + shape.gpus * waits) * _SLACK
         # On a node of several models some cards may not suit: nothing is said there.
-        return np.where(np.isin(rows, table.mixed()), 0.0, (lost + shape.gpus * waits) * _SLACK)
+        mixed = table.mixed()
+        if mixed.size:
+            found[np.isin(rows, mixed)] = 0.0
+        return found
 
 
 def _within(bounds: Floats, limit: Threshold) -> Bools:
@@ -146,11 +155,9 @@ def _within(bounds: Floats, limit: Threshold) -> Bools:
 def _cheapest(costs: Floats, cards: Rows, empty: Rows, needed: int) -> Floats:
     """(rows,): the cost of the cheapest set of runs that frees so many cards beside the empty ones.
 
-    `costs` and `cards` (places, rows) are those of a run at its first place. By dynamic programming over the cards that
-    are covered, for all nodes at once.
+    `costs` and `cards` (places, rows) are those of a run at its first place, the costs infinite at any other. By
+    dynamic programming over the cards that are covered, for all nodes at once.
     """
-    if needed == 1:
-        return np.where(empty > 0, 0.0, costs.min(axis=0))
     covered = np.arange(1, needed + 1)[:, None]
     rows = np.arange(empty.size)
     best = np.where(np.arange(needed + 1)[:, None] <= empty, 0.0, _ENDLESS)
