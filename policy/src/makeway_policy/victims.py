@@ -25,7 +25,7 @@ from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import could_fit, place, spare
 from makeway_policy.victim_sets import Plan
 
-_TIES = 16
+_TIES = 8
 """So many sets that lose as much (highest v and cost) are compared by the rest of their keys, then the best of them
 will do: where everything on thousands of nodes is alike, an eviction must not wait for all of them to be tried."""
 

@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import gc
 import os
 import socket
 import time
@@ -36,6 +35,7 @@ from makeway_scheduler.cycle import Cycle
 from makeway_scheduler.errors import Fenced, Stale
 from makeway_scheduler.inbox import MOST_IN_A_BATCH, Inbox
 from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.memory import Memory
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.policies import begin_with_policy, look_for_policy
 from makeway_scheduler.records import Event
@@ -58,6 +58,7 @@ class Owner:
         self._policy = policy
         self._name = settings.owner_name or f"{socket.gethostname()}/{os.getpid()}"
         self._heard_epoch = 0
+        self._memory = Memory()
         self.cycle: Cycle | None = None
         self.loop: HotLoop | None = None
         self.state = "standby"
@@ -105,7 +106,7 @@ class Owner:
         ledger.epoch = await self._store.take_pool(self._name, self._heard_epoch)
         await begin_with_policy(ledger, self._store, self._policy)
         await self._store.load(ledger)
-        _settle_memory()
+        self._memory.look_through()
         inbox = Inbox(self._settings.pool)
         outlet = Outlet(self._publisher, pool=self._settings.pool)
         cycle = Cycle(ledger, self._store, inbox, outlet, self._set_aside)
@@ -170,6 +171,7 @@ class Owner:
                         await self._store.delete_old(
                             events_days=self._settings.events_days, decisions_days=self._settings.decisions_days
                         )
+            self._memory.set_apart(idle=not len(inbox))
             round_number += 1
 
     async def _sweep_events(self, outlet: Outlet) -> None:
@@ -214,10 +216,3 @@ def _is_known(ledger: Ledger, fact: Fact) -> bool:
 def _event(row: Mapping[str, Any]) -> Event:
     names = ("job_id", "kind", "state", "at", "run_number", "data", "causation_id", "traceparent")
     return Event(**{name: row[name] for name in names})
-
-
-def _settle_memory() -> None:
-    """Leave what was loaded out of later garbage collections: over a large pool one would take longer than a start."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()

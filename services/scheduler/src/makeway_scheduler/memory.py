@@ -1,0 +1,34 @@
+"""When memory is looked through for garbage: all of it seldom, since over a large pool that takes longer than a start.
+
+What the pool's state is made of is let go as soon as nobody refers to it; only what refers to itself in circles waits
+for the collector. So what has lived for a while is set apart from the next collections, and looked at again when the
+inbox is empty, once in an hour.
+"""
+
+import gc
+import time
+
+_ALL_SECONDS = 3600.0
+_YOUNG = 1
+
+
+class Memory:
+    """What this process keeps for long."""
+
+    def __init__(self) -> None:
+        self._looked_through_at = time.monotonic()
+
+    def look_through(self) -> None:
+        """Let go of all garbage, and set apart everything that is left."""
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._looked_through_at = time.monotonic()
+
+    def set_apart(self, *, idle: bool) -> None:
+        """Let go of young garbage, and set apart what is left; of all of it where nobody waits and it is time."""
+        if idle and time.monotonic() - self._looked_through_at >= _ALL_SECONDS:
+            self.look_through()
+            return
+        gc.collect(_YOUNG)
+        gc.freeze()
