@@ -51,7 +51,10 @@ _PLACES, _ROWS = 8, 16
 
 
 class ReachTable:
-    """A row for each node. `reach_of` gives what a node has to offer as things are, None where it is gone."""
+    """A row for each node. `reach_of` gives what a node has to offer as things are, None where it is gone.
+
+    `version` rises with every refresh.
+    """
 
     def __init__(self, nodes: Iterable[str], reach_of: Callable[[str], NodeReach | None]) -> None:
         self.stale: dict[str, None] = dict.fromkeys(nodes)
@@ -62,10 +65,12 @@ class ReachTable:
         self._rows: dict[str, int] = {}
         self._hardware: list[list[Gpu]] = []
         self._model_numbers: dict[tuple[object, ...], int] = {}
+        self.version = 0
         self.since = 0.0
         self._has_since = False
         self._values = _blank(_PLACES, _ROWS)
         self._model = np.full((_PLACES, _ROWS), _NO_MODEL, dtype=np.intp)
+        self._changed_in = np.zeros(_ROWS, dtype=np.intp)
         self._mixed: set[int] = set()
         self._order: Rows | None = None
 
@@ -90,6 +95,10 @@ class ReachTable:
     def mixed(self) -> Rows:
         """The rows of nodes whose cards are not all of one model."""
         return np.array(sorted(self._mixed), dtype=np.intp)
+
+    def changed_since(self, version: int) -> Rows:
+        """The rows that have changed after a version."""
+        return np.flatnonzero(self._changed_in[: len(self.node_ids)] > version)
 
     def by_id(self) -> Rows:
         """(rows,): the place of each node in the order of their ids."""
@@ -125,6 +134,8 @@ class ReachTable:
             first = float(known[:, :, _SINCE].min())
             self._has_since = first < _ENDLESS
             self.since = first if self._has_since else 0.0
+        self.version += 1
+        self._changed_in[rows] = self.version
         self._values[:, :, rows] = _features(known, self.since).transpose(2, 1, 0)
 
     def _make_room(self, places: int) -> None:
@@ -136,6 +147,7 @@ class ReachTable:
         values[:, :old_places, :old_rows] = self._values
         model[:old_places, :old_rows] = self._model
         self._values, self._model = values, model
+        self._changed_in = np.concatenate([self._changed_in, np.zeros(rows - old_rows, dtype=np.intp)])
 
     def _note_hardware(self, row: int, gpus: list[Gpu]) -> None:
         if self._hardware[row] == gpus:

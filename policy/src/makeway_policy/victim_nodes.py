@@ -21,6 +21,8 @@ _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
 _AT_ONCE = 64
 """Hardly ever more nodes are looked at."""
+_KINDS_KEPT = 32
+"""Costs are kept for so many kinds of requests, those that were asked for last."""
 _LEFT_STALE = 16
 """So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
 
@@ -44,6 +46,7 @@ class VictimNodes:
         self._policy = policy
         self._reach_of = reach_of
         self._table = ReachTable(nodes, reach_of)
+        self._known: dict[tuple[object, ...], _KnownCosts] = {}
         self._suited: dict[tuple[object, ...], Bools] = {}
 
     def nodes_changed(self, node_ids: Iterable[str]) -> None:
@@ -73,15 +76,13 @@ class VictimNodes:
         table = self._table
         table.refresh()
         bounds = self._bounds(shape, overrides)
-        inside = _within(bounds, limit)
-        for top in np.unique(bounds[0][inside]).tolist():
-            rows = np.flatnonzero(inside & (bounds[0] == top))
-            costs = self._costs(rows, shape, (top, now), overrides)
-            order = np.lexsort((table.by_id()[rows], costs))
-            for first in range(0, rows.size, _AT_ONCE):
-                some = order[first : first + _AT_ONCE]
-                for row, cost in zip(rows[some].tolist(), costs[some].tolist(), strict=True):
-                    yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
+        rows = np.flatnonzero(_within(bounds, limit))
+        tops, costs = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows]
+        order = np.lexsort((table.by_id()[rows], costs, tops))
+        for first in range(0, rows.size, _AT_ONCE):
+            some = order[first : first + _AT_ONCE]
+            for row, top, cost in zip(rows[some].tolist(), tops[some].tolist(), costs[some].tolist(), strict=True):
+                yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
 
     def _bounds(self, shape: Shape, overrides: bool) -> Floats:
         """(3, rows): what at least has to leave on each node for one member of the shape."""
@@ -120,28 +121,60 @@ class VictimNodes:
             self._suited[key] = found
         return found
 
-    def _costs(self, rows: Rows, shape: Shape, top_and_now: tuple[float, float], overrides: bool) -> Floats:
-        """(rows,): what the victims on each node cost at least, where the highest v of them is `top`."""
-        top, now = top_and_now
+    def _costs(self, tops: Floats, shape: Shape, now: float, overrides: bool) -> Floats:
+        """(rows,): what the victims on each node cost at least, where the highest v of them is `tops`."""
+        if shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
+            return np.zeros(tops.size)
+        key = (shape.gpu_type, shape.min_vram_mib, shape.mig, shape.gpus, overrides)
+        known = self._known.pop(key, None) or _KnownCosts()
+        # Whoever was asked for last is last: the others go first.
+        self._known[key] = known
+        while len(self._known) > _KINDS_KEPT:
+            del self._known[next(iter(self._known))]
+        known.make_room(tops.size)
+        changed = self._table.changed_since(known.version)
+        rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
+        known.lines[:, changed] = 0.0
+        known.lines[:, rows] = self._lines(rows, tops[rows], (shape.gpus, now), overrides)
+        known.version = self._table.version
+        cost, growth, since = known.lines
+        return (cost + growth * (now - since)) * _SLACK
+
+    def _lines(self, rows: Rows, tops: Floats, needed_and_now: tuple[int, float], overrides: bool) -> Floats:
+        """(3, rows): the cost now, how much it grows every second at least, and now."""
+        needed, now = needed_and_now
         table = self._table
-        if top < 0 or shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
-            return np.zeros(rows.size)
         values = table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V).take(rows, axis=1)
-        growth = table.cards(Card.RATE).take(rows, axis=1) * (now - table.since)
-        costs = np.where(values <= top, table.cards(Card.FIXED).take(rows, axis=1) + growth, _ENDLESS)
-        if shape.gpus == 1:
-            lost = np.where((values < 0).any(axis=0), 0.0, costs.min(axis=0))
-        else:
-            cards = table.cards(Card.RUN_CARDS).take(rows, axis=1).astype(np.intp)
-            lost = _cheapest(costs, cards, (values < 0).sum(axis=0), shape.gpus)
+        rates = table.cards(Card.RATE).take(rows, axis=1)
+        growth = rates * (now - table.since)
+        costs = np.where(values <= tops, table.cards(Card.FIXED).take(rows, axis=1) + growth, _ENDLESS)
+        cards = table.cards(Card.RUN_CARDS).take(rows, axis=1)
+        empty = (values < 0).sum(axis=0)
+        lost = _cheapest(costs, cards.astype(np.intp), empty, needed)
         # One of those with the highest v is in every set, and is waited for.
-        waits = np.where(values == top, table.cards(Card.GRACE).take(rows, axis=1), _ENDLESS).min(axis=0)
-        found: Floats = (lost + shape.gpus * waits) * _SLACK
+        waits = np.where(values == tops, table.cards(Card.GRACE).take(rows, axis=1), _ENDLESS).min(axis=0)
+        # As many as may be of the cards that are taken cost no more later.
+        steady = np.where(np.isfinite(costs) & (rates == 0), cards, 0.0).sum(axis=0)
+        lines: Floats = np.stack(
+            [lost + needed * waits, np.maximum(0.0, needed - empty - steady), np.full(rows.size, now)]
+        )
         # On a node of several models some cards may not suit: nothing is said there.
-        mixed = table.mixed()
-        if mixed.size:
-            found[np.isin(rows, mixed)] = 0.0
-        return found
+        lines[:, np.isin(rows, table.mixed())] = 0.0
+        return lines
+
+
+class _KnownCosts:
+    """What is known of each node's cost for one kind of request, as a line in time (cost, growth, since when)."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.lines = np.zeros((3, 0))
+
+    def make_room(self, rows: int) -> None:
+        """Nothing is known of rows that were added."""
+        missing = rows - self.lines.shape[1]
+        if missing:
+            self.lines = np.concatenate([self.lines, np.zeros((3, missing))], axis=1)
 
 
 def _within(bounds: Floats, limit: Threshold) -> Bools:
