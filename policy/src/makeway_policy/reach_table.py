@@ -88,6 +88,10 @@ class ReachTable:
         """(places, rows): a feature of each card."""
         return self._values[feature, :, : len(self.node_ids)]
 
+    def of_cards(self, rows: Rows) -> Floats:
+        """(features, places, rows): all of `Card` for some rows, in its order."""
+        return self._values[len(Sorted) * 3 :, :, rows]
+
     def model(self) -> Rows:
         """(places, rows): which of `models` each card is; -1 where there is none."""
         return self._model[:, : len(self.node_ids)]
@@ -170,25 +174,25 @@ class ReachTable:
 
 def _features(figures: Floats, since: float) -> Floats:
     """(nodes, places, features) of the (nodes, places, figures) of their cards."""
-    thresholds = []
+    nodes = np.arange(figures.shape[0])[:, None]
+    features = []
     for kind in Sorted:
-        v, submitted, order = (figures[:, :, kind + each] for each in range(3))
-        smallest_first = np.lexsort((order, submitted, v), axis=1)
-        thresholds += [np.take_along_axis(each, smallest_first, axis=1) for each in (v, submitted, order)]
-    lost, grows_since, gpus, grace, run = (figures[:, :, len(Sorted) * 3 + each] for each in range(5))
-    grows = np.isfinite(grows_since)
+        smallest_first = np.lexsort((figures[:, :, kind + 2], figures[:, :, kind + 1], figures[:, :, kind]), axis=1)
+        features.append(figures[nodes, smallest_first, kind : kind + 3])
+    lost, grows_since, gpus, grace, run = figures[:, :, len(Sorted) * 3 :].transpose(2, 0, 1)
+    grows = grows_since < _ENDLESS
     fixed = gpus * (lost - np.where(grows, grows_since - since, 0.0))
     same = run[:, :, None] == run[:, None, :]
     first = (same.argmax(axis=2) == np.arange(run.shape[1])) & (run >= 0)
-    of_card = [
+    of_card = (
         figures[:, :, Sorted.PLAIN],
         figures[:, :, Sorted.OVERRIDE],
         np.where(first, fixed, _ENDLESS),
         np.where(first & grows, gpus, 0.0),
         grace,
         same.sum(axis=2),
-    ]
-    return np.stack([*thresholds, *of_card], axis=2)
+    )
+    return np.concatenate([*features, np.stack(of_card, axis=2)], axis=2)
 
 
 def _blank(places: int, rows: int) -> Floats:

@@ -132,34 +132,33 @@ class VictimNodes:
         while len(self._known) > _KINDS_KEPT:
             del self._known[next(iter(self._known))]
         known.make_room(tops.size)
-        changed = self._table.changed_since(known.version)
-        rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
-        known.lines[:, changed] = 0.0
-        known.lines[:, rows] = self._lines(rows, tops[rows], (shape.gpus, now), overrides)
-        known.version = self._table.version
+        if known.version != self._table.version:
+            changed = self._table.changed_since(known.version)
+            known.version = self._table.version
+            known.lines[:, changed] = 0.0
+            rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
+            known.lines[:, rows] = self._lines(rows, tops[rows], (shape.gpus, now), overrides)
         cost, growth, since = known.lines
         return (cost + growth * (now - since)) * _SLACK
 
     def _lines(self, rows: Rows, tops: Floats, needed_and_now: tuple[int, float], overrides: bool) -> Floats:
         """(3, rows): the cost now, how much it grows every second at least, and now."""
         needed, now = needed_and_now
-        table = self._table
-        values = table.cards(Card.OVERRIDE_V if overrides else Card.PLAIN_V).take(rows, axis=1)
-        rates = table.cards(Card.RATE).take(rows, axis=1)
-        growth = rates * (now - table.since)
-        costs = np.where(values <= tops, table.cards(Card.FIXED).take(rows, axis=1) + growth, _ENDLESS)
-        cards = table.cards(Card.RUN_CARDS).take(rows, axis=1)
+        plain, override, fixed, rates, grace, cards = self._table.of_cards(rows)
+        values = override if overrides else plain
+        costs = np.where(values <= tops, fixed + rates * (now - self._table.since), _ENDLESS)
         empty = (values < 0).sum(axis=0)
         lost = _cheapest(costs, cards.astype(np.intp), empty, needed)
         # One of those with the highest v is in every set, and is waited for.
-        waits = np.where(values == tops, table.cards(Card.GRACE).take(rows, axis=1), _ENDLESS).min(axis=0)
+        waits = np.where(values == tops, grace, _ENDLESS).min(axis=0)
         # As many as may be of the cards that are taken cost no more later.
-        steady = np.where(np.isfinite(costs) & (rates == 0), cards, 0.0).sum(axis=0)
-        lines: Floats = np.stack(
-            [lost + needed * waits, np.maximum(0.0, needed - empty - steady), np.full(rows.size, now)]
-        )
-        # On a node of several models some cards may not suit: nothing is said there.
-        lines[:, np.isin(rows, table.mixed())] = 0.0
+        steady = np.where((costs < _ENDLESS) & (rates == 0), cards, 0.0).sum(axis=0)
+        growth = np.maximum(0.0, needed - empty - steady)
+        lines: Floats = np.stack([lost + needed * waits, growth, np.full(rows.size, now)])
+        mixed = self._table.mixed()
+        if mixed.size:
+            # On a node of several models some cards may not suit: nothing is said there.
+            lines[:, np.isin(rows, mixed)] = 0.0
         return lines
 
 
