@@ -38,7 +38,7 @@ def place(
 ) -> tuple[placement.Fit, ...] | None:
     """The members on their nodes once `taken` have left; None if one does not fit, or a quota or group forbids it."""
     gone = [each.run.run_id for each in taken]
-    if _group_broken(question, taken) or not _within_quota(question, gone):
+    if _group_broken(question, taken) or not within_quota(question, gone):
         return None
     job, state = question.preemptor.job, question.state
     strategy = class_of(job, question.policy).placement
@@ -62,6 +62,13 @@ def could_fit(question: Question, node_id: str, taken: Sequence[Candidate]) -> b
     return sum(1 for card in cards if all(run_id in gone for run_id in card.staying)) >= shape.gpus
 
 
+def within_quota(question: Question, gone: Sequence[str]) -> bool:
+    """Whether the preemptor is within its quota once the runs `gone` have left."""
+    job = question.preemptor.job
+    units = quota.needed_units(job, None, question.state)
+    return quota.refusal_of(question.state, question.policy, job, units, gone) is None
+
+
 def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: float) -> NodeRoom:
     """The room without the cards that others leave only after `patience`; a hold that is taken brings its own wait."""
     going = [run.run_id for run in room.leaving if run.run_id not in gone]
@@ -76,12 +83,6 @@ def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: 
 def _group_broken(question: Question, taken: Sequence[Candidate]) -> bool:
     state = question.state
     return any(group.hard and down > protection.group_room(state, group) for group, down in groups_of(question, taken))
-
-
-def _within_quota(question: Question, gone: Sequence[str]) -> bool:
-    job = question.preemptor.job
-    units = quota.needed_units(job, None, question.state)
-    return quota.refusal_of(question.state, question.policy, job, units, gone) is None
 
 
 def _respects_guarantees(question: Question, taken: Sequence[Candidate]) -> bool:

@@ -24,6 +24,7 @@ from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import could_fit, place, spare
 from makeway_policy.victim_sets import Plan
+from makeway_policy.whole_cards import loses_more, only_cards_decide
 
 _TIES = 8
 """So many sets that lose as much (highest v and cost) are compared by the rest of their keys, then the best of them
@@ -40,13 +41,14 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     best: Plan | None = None
     soonest: Plan | None = None
     ties = 0
+    plain = only_cards_decide(question)
     for host, bound in by_cost_now(question, hosts):
         settled = ties >= _TIES
         if best is not None and cannot_beat(question, host, best.key, settled=settled):
             break
         if best is not None and is_worse(bound, best.key, settled=settled):
             continue
-        plan = _node_plan(question, host.node_id)
+        plan = _node_plan(question, host.node_id, best if plain else None)
         if plan is None:
             continue
         if plan.victims:
@@ -68,8 +70,11 @@ def _when(question: Question, plan: Plan) -> tuple[object, ...]:
     return (leaves_by(question, plan.after), plan.key)
 
 
-def _node_plan(question: Question, node_id: str) -> Plan | None:
+def _node_plan(question: Question, node_id: str, best: Plan | None) -> Plan | None:
+    """The node's plan; None also where it would certainly lose more than the best so far, where one is given."""
     candidates = candidates_on(question, (node_id,))
+    if best is not None and loses_more(question, node_id, candidates, best.key):
+        return None
     found = _with_victims(question, node_id, candidates) if candidates else None
     # Where nobody who may be asked to leave would make room, what drains is waited for as long as it takes.
     return found or _fill(question, node_id, (), math.inf)

@@ -1,19 +1,24 @@
 """Nodes that are passed over in the search for victims could not have had a better set: their bounds hold."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 
 import pytest
 from makeway_policy import gang_victims, lifecycle, victims
+from makeway_policy.candidates import candidates_on
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.judge import Verdict, judge
 from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Topology
 from makeway_policy.presets import DEFAULT
+from makeway_policy.question import Question
 from makeway_policy.rules import Policy, Strategy
 from makeway_policy.state import PoolState
+from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_sets import Plan
+from makeway_policy.whole_cards import loses_more, only_cards_decide
 
 SEEDS = 60
 
@@ -82,10 +87,49 @@ def test_no_better_set_is_on_a_node_that_was_passed_over(seed: int, monkeypatch:
     for module in (victims, gang_victims):
         monkeypatch.setattr(module, "cannot_beat", lambda *_, **__: False)
     monkeypatch.setattr(victims, "is_worse", lambda *_, **__: False)
+    monkeypatch.setattr(victims, "loses_more", lambda *_, **__: False)
     for ours, theirs in zip(bounded, verdicts(seed), strict=True):
         if isinstance(ours, Plan) and isinstance(theirs, Plan):
             assert ours.key == theirs.key
         assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_node_that_is_said_to_lose_more_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for question in asked(seed, monkeypatch):
+        plans = {node_id: victims._node_plan(question, node_id, None) for node_id in question.rooms}
+        for node_id, plan in plans.items():
+            candidates = candidates_on(question, (node_id,))
+            for best in plans.values():
+                if best is not None and best.victims and loses_more(question, node_id, candidates, best.key):
+                    assert plan is None or plan.key[:3] > best.key[:3]
+
+
+def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = 0
+    for question in asked(3, monkeypatch) + asked(4, monkeypatch):
+        plans = {node_id: victims._node_plan(question, node_id, None) for node_id in question.rooms}
+        for node_id in plans:
+            candidates = candidates_on(question, (node_id,))
+            said += sum(
+                plan is not None and loses_more(question, node_id, candidates, plan.key) for plan in plans.values()
+            )
+    assert said > 5
+
+
+def asked(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """The questions of which nothing but whole cards decides who is to leave."""
+    questions: list[Question] = []
+
+    def noted(question: Question, hosts: Iterable[Host]) -> Plan | None:
+        questions.append(question)
+        return searched(question, hosts)
+
+    searched = victims.best_plan
+    with monkeypatch.context() as patch:
+        patch.setattr(victims, "best_plan", noted)
+        verdicts(seed)
+    return [each for each in questions if only_cards_decide(each)]
 
 
 def test_the_pools_have_sets_to_choose_from() -> None:
