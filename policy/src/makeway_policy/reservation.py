@@ -12,6 +12,7 @@ in the queue. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 
 from makeway_policy import placement, quota
 from makeway_policy.copies import value
@@ -35,32 +36,57 @@ class Reservation:
     gpus: frozenset[str]
 
 
+@value(frozen=True, kw_only=True, slots=True)
+class _NodeTimes:
+    """When each card of a node that suits can serve one GPU, and the same soonest first.
+
+    `lasting` are the cards for which that holds until they change: a hold waits for others, and when they go is not
+    seen on its cards.
+    """
+
+    cards: Sequence[CardRoom]
+    lasting: list[CardRoom | None]
+    ends: list[float]
+    ranked: list[float]
+
+
 class ExpectedStarts:
     """When each node could start one member of a shape, from the declared time limits of what is on it."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.stale: set[str] = set()
-        self._times: dict[str, list[tuple[float, str]]] = {}
+        self._size = max(1, shape.gpus)
+        self._times: dict[str, _NodeTimes] = {}
         self._order: list[tuple[float, str]] = []
-        self._known: dict[str, dict[str, tuple[CardRoom, float]]] = {}
+        self._place: dict[str, tuple[float, str]] = {}
+        self._found: tuple[Job, tuple[float, frozenset[str]] | None] | None = None
 
     def refresh(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
         """Bring the nodes that changed up to date."""
+        if not self.stale:
+            return
         for node_id in self.stale:
-            self._forget(node_id)
             room = rooms.get(node_id)
-            if room is None:
-                self._known.pop(node_id, None)
-            elif takes_placements(room.node):
-                self._learn(node_id, self._card_times(state, policy, room))
+            if room is None or not takes_placements(room.node):
+                self._times.pop(node_id, None)
+                self._move(node_id, _ENDLESS)
+                continue
+            times = self._times[node_id] = self._times_on(state, policy, room)
+            self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
         self.stale.clear()
+        self._found = None
 
     def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
         """(start, GPUs) of the earliest whole placement for the job; None where no start can be given.
 
         A start that is past means that something has outlived its limit and is expected to be gone any moment.
         """
+        if self._found is None or self._found[0] is not job:
+            self._found = (job, self._search(job, rooms))
+        return self._found[1]
+
+    def _search(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
         slots: list[tuple[float, str, int]] = []
         for start, node_id in self._order:
             if len(slots) >= job.shape.members and start > sorted(slots)[job.shape.members - 1][0]:
@@ -71,43 +97,47 @@ class ExpectedStarts:
         if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
             return None
         size = self.shape.gpus
-        gpus = [gpu_id for _, node_id, number in chosen for _, gpu_id in self._times[node_id][number * size :][:size]]
+        gpus = [gpu_id for _, node_id, number in chosen for gpu_id in self._soonest(node_id)[number * size :][:size]]
         return chosen[-1][0], frozenset(gpus)
 
     def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
-        times = self._times[node_id]
-        size = max(1, self.shape.gpus)
-        count = 1 if self.shape.distinct_nodes else max(1, len(times) // size)
+        ranked, size = self._times[node_id].ranked, self._size
+        count = 1 if self.shape.distinct_nodes else max(1, len(ranked) // size)
         count = min(count, self.shape.members)
-        return [(times[number * size + size - 1][0], node_id, number) for number in range(count)]
+        return [(ranked[number * size + size - 1], node_id, number) for number in range(count)]
 
-    def _card_times(self, state: PoolState, policy: Policy, room: NodeRoom) -> list[tuple[float, str]]:
-        """When each card that suits can serve one GPU, the soonest first; unchanged cards as they were."""
-        known = self._known.get(room.node.node_id, {})
+    def _soonest(self, node_id: str) -> list[str]:
+        """The GPUs of a node that suit, the soonest first."""
+        times = self._times[node_id]
+        ranked = sorted(zip(times.ends, times.cards, strict=True), key=lambda each: (each[0], each[1].gpu.index))
+        return [card.gpu.gpu_id for _, card in ranked]
+
+    def _times_on(self, state: PoolState, policy: Policy, room: NodeRoom) -> _NodeTimes:
+        """What holds of a node now; unchanged cards are as they were."""
         cards = placement.suitable(room, self.shape, policy)
-        ends: dict[str, tuple[CardRoom, float]] = {}
-        for card in cards:
-            old = known.get(card.gpu.gpu_id)
-            same = old is not None and old[0] is card
-            ends[card.gpu.gpu_id] = old if same and old else (card, _card_time(state, card, self.shape))
-        # A hold waits for others: when they go is not seen on its cards.
-        self._known[room.node.node_id] = {
-            gpu_id: each for gpu_id, each in ends.items() if not any(run.after for run in each[0].runs)
-        }
-        times = [(at, card.gpu.index, gpu_id) for gpu_id, (card, at) in ends.items()]
-        return [(at, gpu_id) for at, _, gpu_id in sorted(times)]
+        known = self._times.get(room.node.node_id)
+        if known is None or len(known.cards) != len(cards):
+            lasting: list[CardRoom | None] = [None] * len(cards)
+            ends = [0.0] * len(cards)
+        else:
+            lasting, ends = known.lasting.copy(), known.ends.copy()
+        for place, card in enumerate(cards):
+            if card is not lasting[place]:
+                ends[place] = _card_time(state, card, self.shape)
+                lasting[place] = None if any(run.after for run in card.runs) else card
+        return _NodeTimes(cards=cards, lasting=lasting, ends=ends, ranked=sorted(ends))
 
-    def _learn(self, node_id: str, times: list[tuple[float, str]]) -> None:
-        size = max(1, self.shape.gpus)
-        if len(times) >= size and times[size - 1][0] < _ENDLESS:
-            self._times[node_id] = times
-            insort(self._order, (times[size - 1][0], node_id))
-
-    def _forget(self, node_id: str) -> None:
-        times = self._times.pop(node_id, None)
-        if times is not None:
-            key = (times[max(1, self.shape.gpus) - 1][0], node_id)
-            del self._order[bisect_left(self._order, key)]
+    def _move(self, node_id: str, start: float) -> None:
+        """Put a node in its place; where no start can be given it has none."""
+        old = self._place.get(node_id)
+        if old is not None:
+            if old[0] == start:
+                return
+            del self._order[bisect_left(self._order, old)]
+            del self._place[node_id]
+        if start < _ENDLESS:
+            new = self._place[node_id] = (start, node_id)
+            insort(self._order, new)
 
 
 def competes(one: Shape, other: Shape, policy: Policy) -> bool:
@@ -163,16 +193,16 @@ def expected_end(state: PoolState, run: Run) -> float:
 
 def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
     """When the card can serve one GPU of the shape."""
-    runs = state.runs_on_gpu(card.gpu.gpu_id)
-    if not runs:
+    if not card.runs:
         return 0.0
-    ends = sorted((expected_end(state, run), run.run_id) for run in runs)
-    if placement.kind_of(shape) is LeaseKind.WHOLE or len(card.kinds_later - {placement.kind_of(shape)}) > 0:
-        return ends[-1][0]
+    kind = placement.kind_of(shape)
+    if kind is LeaseKind.WHOLE or card.kinds_later - {kind}:
+        return max([expected_end(state, run) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)
     if vram >= wanted[0] and slots >= wanted[1]:
         return 0.0
+    ends = sorted((expected_end(state, run), run.run_id) for run in card.runs)
     for end, run_id in ends:
         for lease in state.runs[run_id].leases:
             if lease.gpu_id == card.gpu.gpu_id:
