@@ -73,8 +73,12 @@ class FreeCards:
 
     def update(self, node_id: str, room: NodeRoom | None) -> None:
         """A node has other room than before; None: it is gone."""
+        if room is None or not takes_placements(room.node):
+            for found in self._kinds.values():
+                found.update(node_id, 0)
+            return
         for found in self._kinds.values():
-            found.update(node_id, 0 if room is None else self._cards(room, found.shape))
+            found.update(node_id, self._cards(room, found.shape))
 
     def of(self, shape: Shape) -> FreeNodes:
         """The nodes with cards free for requests of the shape's kind."""
@@ -83,7 +87,8 @@ class FreeCards:
         if found is None:
             found = self._kinds[key] = FreeNodes(shape)
             for node_id, room in self._rooms.items():
-                found.update(node_id, self._cards(room, shape))
+                if takes_placements(room.node):
+                    found.update(node_id, self._cards(room, shape))
         return found
 
     def has_room(self, shape: Shape) -> bool:
@@ -91,8 +96,6 @@ class FreeCards:
         return self.of(shape).any_with(max(1, shape.gpus))
 
     def _cards(self, room: NodeRoom, shape: Shape) -> int:
-        if not takes_placements(room.node):
-            return 0
         if shape.gpus == 0:
             return 1
         return placement.fitting_cards(room, shape, self._policy, later=False)

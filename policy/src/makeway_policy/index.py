@@ -36,6 +36,7 @@ class Index:
         self.rooms: dict[str, NodeRoom] = {}
         self.reaches: dict[str, NodeReach] = {}
         self.holds: dict[str, str] = {}
+        self.pending: set[str] = set()
         self.unsettled: set[str] = set()
         self.revalue: set[str] = set()
         self.overdue: set[str] = set()
@@ -230,24 +231,18 @@ class Index:
         node = self.state.nodes.get(node_id)
         self.reservers.node_changed(node_id)
         self.labels.node_changed(node_id)
-        if node is None or node.drain is Drain.NO:
-            self.wake_for_drain(node_id, None)
-        else:
-            self.draining.add(node_id)
         if node is None:
-            self.rooms.pop(node_id, None)
-            self.reaches.pop(node_id, None)
-            self.hosts.forget_filled(node_id)
-            self.hosts.node_changed(node_id)
-            self.free.update(node_id, None)
-            self._timers.set("node", node_id, None)
+            self._forget_node(node_id)
             return
         before = self.rooms.get(node_id)
-        if before is None or before.node is not node or node_id in changes.rebuilt or changes.everything:
-            room = node_room(self.state, node)
-        else:
-            room = renewed(self.state, before, changes.gpus)
-        self.rooms[node_id] = room
+        rebuilt = before is None or before.node is not node or node_id in changes.rebuilt or changes.everything
+        if node.drain is not Drain.NO:
+            self.draining.add(node_id)
+        elif rebuilt:
+            self.wake_for_drain(node_id, None)
+        room = self.rooms[node_id] = (
+            node_room(self.state, node) if before is None or rebuilt else renewed(self.state, before, changes.gpus)
+        )
         self.free.update(node_id, room)
         reached = self.reaches.get(node_id)
         if before is not None and before.node.health is not node.health:
@@ -260,9 +255,20 @@ class Index:
                 self._improved[node_id] = None
             self._timers.set("node", node_id, reach.changes_at)
             self.hosts.node_changed(node_id)
-        for run in self.state.runs_on_node(node_id):
-            if run.job_id in self.holds:
-                self.unsettled.add(run.run_id)
+        if rebuilt or self.pending:
+            # Otherwise a run that has not started is as settled as it was.
+            for run in self.state.runs_on_node(node_id):
+                if run.job_id in self.holds:
+                    self.unsettled.add(run.run_id)
+
+    def _forget_node(self, node_id: str) -> None:
+        self.wake_for_drain(node_id, None)
+        self.rooms.pop(node_id, None)
+        self.reaches.pop(node_id, None)
+        self.hosts.forget_filled(node_id)
+        self.hosts.node_changed(node_id)
+        self.free.update(node_id, None)
+        self._timers.set("node", node_id, None)
 
     def _only_filled(self, node_id: str, before: NodeRoom, room: NodeRoom, changes: Changes, now: float) -> bool:
         """Whether a node has only less to offer than before: how much less is found out when somebody asks."""
@@ -295,6 +301,7 @@ class Index:
         job = self.state.jobs.get(job_id)
         run = self.state.run_of(job_id)
         held = self.holds.pop(job_id, None)
+        self.pending.discard(job_id)
         self.reservers.dispossessed.pop(job_id, None)
         if held is not None:
             self.wakeups.forget_hold(job_id)
@@ -314,6 +321,8 @@ class Index:
             self.revalue.add(run.run_id)
         if run.state in (RunState.PLANNED, RunState.STARTING) and run.started_at is None and not is_leaving(run):
             self.holds[job.job_id] = run.run_id
+            if run.lease_state is LeaseState.PENDING:
+                self.pending.add(job.job_id)
             if run.after:
                 self.wakeups.note_hold(job, run)
             self.unsettled.add(run.run_id)

@@ -1,5 +1,6 @@
 """An undo journal over plain dicts: what a transaction changed, so that a rollback costs what was changed."""
 
+from bisect import bisect_left
 from typing import Any
 
 _MISSING: Any = object()
@@ -48,10 +49,12 @@ class Journal:
     def put_member(self, mapping: dict[str, tuple[str, ...]], key: str, member: str, *, present: bool) -> None:
         """Add a member to the sorted tuple of a key, or take it out; a key without members goes."""
         old = mapping.get(key, ())
-        if not old and present:
-            new: tuple[str, ...] = (member,)
+        if present:
+            place = bisect_left(old, member)
+            known = place < len(old) and old[place] == member
+            new = old if known else (*old[:place], member, *old[place:])
         else:
-            new = tuple(sorted({*old, member})) if present else tuple(each for each in old if each != member)
+            new = tuple([each for each in old if each != member])
         if new:
             self.put(mapping, key, new)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from makeway_policy import placement, quota, reservation, victims
-from makeway_policy.copies import value
+from makeway_policy.copies import changed, value
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, Member, Reason, Refusal, Run
@@ -44,7 +44,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if not room and not _victims_in_reach(index, job, now):
         return _over(index, job, None) or _no_room(index, job, now)
     kept, keeper = _kept_from(index, job, now)
-    allowed = replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
+    allowed = changed(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
     closed = keeper is not None and not kept
     placed = None
     if room and not closed:
@@ -81,14 +81,14 @@ def _place_most(index: Index, job: Job, now: float) -> Placed | None:
     if shape.gpus_max is None:
         return None
     for gpus in range(min(shape.gpus_max, index.free.of(shape).most), shape.gpus, -1):
-        larger = replace(job, shape=replace(shape, gpus=gpus, gpus_max=None))
+        larger = changed(job, shape=replace(shape, gpus=gpus, gpus_max=None))
         if _over(index, larger, None) is not None:
             continue
         # More GPUs may be borrowed ones, for which others wait that could reclaim them.
         kept, keeper = _kept_from(index, larger, now)
         if keeper is not None and not kept:
             continue
-        placed = place_free(index, replace(larger, avoid_gpus=job.avoid_gpus | kept))
+        placed = place_free(index, changed(larger, avoid_gpus=job.avoid_gpus | kept))
         if placed is not None and _over(index, larger, placed) is None:
             return placed
     return None
@@ -145,7 +145,7 @@ def place_beside(index: Index, job: Job, hold: Run, now: float) -> Placed | None
     kept, keeper = _kept_from(index, job, now)
     if keeper is not None and not kept:
         return None
-    placed = place_free(index, replace(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
+    placed = place_free(index, changed(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
     if placed is None:
         return None
     units = _units(index, job, placed)

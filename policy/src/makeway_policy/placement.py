@@ -42,6 +42,8 @@ def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:
         return False
     if gpu.vram_mib < max(shape.min_vram_mib, shape.vram_mib or 0):
         return False
+    if shape.gpu_type is None:
+        return True
     names = names_of(shape.gpu_type, policy)
     return names is None or gpu.type_name.casefold() in names
 

@@ -25,6 +25,7 @@ from makeway_policy.state import PoolState, is_leaving
 
 _DAY_SECONDS = 86_400.0
 _ROUNDING = 1e-6
+_NEVER = float("inf")
 
 
 class Guard(StrEnum):
@@ -81,7 +82,7 @@ def minimum_run_ends(job: Job, run: Run, policy: Policy) -> float | None:
         seconds = max(seconds, rules.cool_down)
     if seconds <= 0:
         return None
-    return float("inf") if run.started_at is None else run.started_at + seconds
+    return _NEVER if run.started_at is None else run.started_at + seconds
 
 
 def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float) -> float | None:
@@ -89,15 +90,12 @@ def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float
     job = state.jobs[run.job_id]
     if is_hold(run) or not is_preemptible(job, policy):
         return None
-    moments = [
-        minimum_run_ends(job, run, policy),
-        None if run.started_at is None else run.started_at + policy.override_after_budget_seconds,
-        _budget_returns_at(job, policy, now),
-        None
-        if job.exempt_after_seconds is None or run.started_at is None
-        else run.started_at + job.exempt_after_seconds,
-    ]
-    return min((at for at in moments if at is not None and now < at < float("inf")), default=None)
+    moments = [minimum_run_ends(job, run, policy), _budget_returns_at(job, policy, now)]
+    if run.started_at is not None:
+        moments.append(run.started_at + policy.override_after_budget_seconds)
+        if job.exempt_after_seconds is not None:
+            moments.append(run.started_at + job.exempt_after_seconds)
+    return min([at for at in moments if at is not None and now < at < _NEVER], default=None)
 
 
 def group_room(state: PoolState, group: Group) -> int:
@@ -155,7 +153,7 @@ def _by_minimum_run(job: Job, run: Run, policy: Policy, now: float) -> Protectio
     ends_at = minimum_run_ends(job, run, policy)
     if ends_at is None or ends_at <= now + _ROUNDING:
         return None
-    if ends_at == float("inf"):
+    if ends_at == _NEVER:
         return Protection(guard=Guard.MINIMUM_RUN, until=None, sentence="it is about to start its minimum run")
     return Protection(guard=Guard.MINIMUM_RUN, until=ends_at, sentence="it is inside its minimum run")
 

@@ -12,6 +12,7 @@ from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, M
 from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
+_NOT_COUNTED = (_ENDLESS, _ENDLESS, _ENDLESS, _ENDLESS)
 _NO_KINDS: frozenset[LeaseKind] = frozenset()
 _KINDS = {kind: frozenset({kind}) for kind in LeaseKind}
 
@@ -114,11 +115,13 @@ def node_room(state: PoolState, node: Node) -> NodeRoom:
 
 def renewed(state: PoolState, before: NodeRoom, changed: Collection[str]) -> NodeRoom:
     """The room of a node whose hardware is as before, and of whose GPUs other runs are on those that have `changed`."""
-    cards = list(before.cards)
-    for place, card in enumerate(before.cards):
-        if card.gpu.gpu_id in changed:
-            cards[place] = _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ())
-    return _node_room(state, before.node, tuple(cards), before.uniform)
+    cards = tuple(
+        [
+            _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in changed else card
+            for card in before.cards
+        ]
+    )
+    return _node_room(state, before.node, cards, before.uniform)
 
 
 def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
@@ -149,8 +152,11 @@ def _node_room(
     added: Collection[Member] = (),
 ) -> NodeRoom:
     runs = state.runs_on_node(node.node_id)
-    host = _host_room(node, runs, gone, added)
+    counts = bool(node.cpus or node.memory_mib)
+    host = _host_room(node, runs, gone, added) if counts else _NOT_COUNTED
     leaving = [run for run in runs if is_leaving(run) or run.run_id in gone]
+    if len(leaving) > 1:
+        leaving.sort(key=_soonest)
     return NodeRoom(
         node=node,
         cards=cards,
@@ -159,8 +165,8 @@ def _node_room(
         cpus_later=host[2],
         memory_later=host[3],
         gpu_count=len(state.gpu_ids_of_node(node.node_id)),
-        leaving=tuple(sorted(leaving, key=_soonest)),
-        hosts_runs=bool(node.cpus or node.memory_mib) and bool(runs),
+        leaving=tuple(leaving),
+        hosts_runs=counts and bool(runs),
         uniform=uniform,
     )
 
@@ -266,8 +272,6 @@ def _sums(run: Run, going: bool, live: list[int], stopping: list[int], coming: l
 def _host_room(
     node: Node, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Member]
 ) -> tuple[float, float, float, float]:
-    if not node.cpus and not node.memory_mib:
-        return _ENDLESS, _ENDLESS, _ENDLESS, _ENDLESS
     cpus = [0.0, 0.0, 0.0]
     memory = [0, 0, 0]
     for run in runs:
