@@ -58,6 +58,8 @@ _terms = attrgetter(
     "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group",
 )  # fmt: skip
 """All that says what protects a job's run, and what it costs to stop it."""
+_counts = attrgetter("team", "class_name", "user", "preemptible", "group")
+"""All that says under what a job's run counts."""
 
 
 class PoolState:
@@ -138,7 +140,7 @@ class PoolState:
         self._journal.put(self._jobs, job.job_id, job)
         if old is None or _terms(old) != _terms(job):
             self.changes.amended.add(job.job_id)
-        if old is not None and self._usage.keys_of(old) != self._usage.keys_of(job):
+        if old is not None and _counts(old) != _counts(job):
             run = self.run_of(job.job_id)
             self._recount(() if run is None else _gpu_ids(run))
         if (old.group if old else None) != job.group:
@@ -259,18 +261,24 @@ class PoolState:
         if run is None:
             return
         nodes, gpus = _node_ids(run), _gpu_ids(run)
-        if old is None or new is None or old.members is not new.members or old.moves_to is not new.moves_to:
-            old_gpus, new_gpus = _gpu_ids(old), _gpu_ids(new)
-            for gpu_id in old_gpus ^ new_gpus:
-                self._journal.put_member(self._runs_on_gpu, gpu_id, run.run_id, present=gpu_id in new_gpus)
-            old_nodes, new_nodes = _node_ids(old), _node_ids(new)
-            for node_id in old_nodes ^ new_nodes:
-                self._journal.put_member(self._runs_on_node, node_id, run.run_id, present=node_id in new_nodes)
-            nodes, gpus = old_nodes | new_nodes, old_gpus | new_gpus
+        if old is None or new is None:
+            self._put_on(run.run_id, nodes, gpus, present=new is not None)
+            self._recount(gpus)
+        elif old.members is not new.members or old.moves_to is not new.moves_to:
+            old_nodes, old_gpus = _node_ids(old), _gpu_ids(old)
+            self._put_on(run.run_id, old_nodes - nodes, old_gpus - gpus, present=False)
+            self._put_on(run.run_id, nodes - old_nodes, gpus - old_gpus, present=True)
+            nodes, gpus = nodes | old_nodes, gpus | old_gpus
             self._recount(gpus)
         elif old.lease_state is not new.lease_state or is_leaving(old) is not is_leaving(new):
             self._recount(gpus)
         self._run_changed(run, nodes, gpus)
+
+    def _put_on(self, run_id: str, nodes: Iterable[str], gpus: Iterable[str], *, present: bool) -> None:
+        for gpu_id in gpus:
+            self._journal.put_member(self._runs_on_gpu, gpu_id, run_id, present=present)
+        for node_id in nodes:
+            self._journal.put_member(self._runs_on_node, node_id, run_id, present=present)
 
     def _run_changed(self, run: Run, nodes: set[str], gpus: set[str]) -> None:
         touched = self._touched
@@ -362,7 +370,7 @@ class PoolState:
 
     def runs_on_node(self, node_id: str) -> tuple[Run, ...]:
         """All runs with a member on a node, by id."""
-        return tuple(self._runs[each] for each in self._runs_on_node.get(node_id, ()))
+        return tuple([self._runs[each] for each in self._runs_on_node.get(node_id, ())])
 
     def runs_of_team(self, team_id: str) -> tuple[Run, ...]:
         """All runs of a team, by id."""
@@ -437,11 +445,11 @@ class PoolState:
         self._touched_groups = set()
 
 
-def _gpu_ids(run: Run | None) -> set[str]:
-    if run is None:
-        return set()
-    return {lease.gpu_id for member in (*run.members, *run.moves_to) for lease in member.leases}
+def _gpu_ids(run: Run) -> set[str]:
+    members = (*run.members, *run.moves_to) if run.moves_to else run.members
+    return {lease.gpu_id for member in members for lease in member.leases}
 
 
-def _node_ids(run: Run | None) -> set[str]:
-    return set() if run is None else {member.node_id for member in (*run.members, *run.moves_to)}
+def _node_ids(run: Run) -> set[str]:
+    members = (*run.members, *run.moves_to) if run.moves_to else run.members
+    return {member.node_id for member in members}

@@ -76,14 +76,13 @@ class Usage:
             new = self._shares(gpu, runs, jobs, alone) if gpu is not None and runs else ()
             if old == new:
                 continue
-            for key, now, later in old:
-                total = sums.setdefault(key, [0, 0])
-                total[0] -= now
-                total[1] -= later
-            for key, now, later in new:
-                total = sums.setdefault(key, [0, 0])
-                total[0] += now
-                total[1] += later
+            for shares, sign in ((old, -1), (new, 1)):
+                for key, now, later in shares:
+                    total = sums.get(key)
+                    if total is None:
+                        total = sums[key] = [0, 0]
+                    total[0] += sign * now
+                    total[1] += sign * later
             if new:
                 self._journal.put(self._shares_of_gpu, gpu_id, new)
             else:
@@ -110,14 +109,17 @@ class Usage:
         self, gpu: Gpu, runs: Sequence[Run], jobs: Mapping[str, Job], alone: dict[_Whole, tuple[Share, ...]]
     ) -> tuple[Share, ...]:
         """`alone` remembers the shares of runs that have whole cards to themselves: equal cards, equal shares."""
-        if len(runs) != 1:
-            return self._sum(gpu, runs, jobs)
         run = runs[0]
+        if len(runs) != 1 or run.moves_to:
+            return self._sum(gpu, runs, jobs)
         like = (run.run_id, gpu.vram_mib, gpu.slots, gpu.mig_profile)
         found = alone.get(like)
         if found is None:
-            found = self._sum(gpu, runs, jobs)
-            if not run.moves_to and all(lease.slots >= gpu.slots for lease in run.leases):
+            # What `_sum` gives for one run that keeps nothing elsewhere.
+            units = _units(gpu, run.leases)
+            later = 0 if is_leaving(run) else units
+            found = tuple([(key, units, later) for key in self.keys_of(jobs[run.job_id])])
+            if all(lease.slots >= gpu.slots for lease in run.leases):
                 alone[like] = found
         return found
 
@@ -126,7 +128,7 @@ class Usage:
         for run in runs:
             place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
             units = _units(gpu, run.leases)
-            kept = _units(gpu, (lease for member in run.moves_to for lease in member.leases))
+            kept = _units(gpu, [lease for member in run.moves_to for lease in member.leases]) if run.moves_to else 0
             for key in self.keys_of(jobs[run.job_id]):
                 share = sums.setdefault(key, [0, 0, 0])
                 share[place] += units
@@ -142,4 +144,4 @@ class Usage:
 
 
 def _units(gpu: Gpu, leases: Iterable[Lease]) -> int:
-    return sum(units_of(gpu, lease.vram_mib, lease.slots) for lease in leases if lease.gpu_id == gpu.gpu_id)
+    return sum([units_of(gpu, lease.vram_mib, lease.slots) for lease in leases if lease.gpu_id == gpu.gpu_id])
