@@ -131,6 +131,8 @@ def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Rese
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
     yield from index.reservers.against(job, index.turns.of_job(job, now))
+    if not index.reservers.guaranteed:
+        return
     units = quota.needed_units(job, None, index.state)
     if quota.within_guarantee(index.state, job, max(1, units)):
         return

@@ -87,11 +87,9 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
     if not node_allows(room.node, job):
         return None
     shape = job.shape
-    cards = [
-        card
-        for card in suitable(room, shape, policy)
-        if card.gpu.gpu_id not in job.avoid_gpus and _has_place(card, shape, later=later)
-    ]
+    cards = _with_place(suitable(room, shape, policy), shape, later=later)
+    if job.avoid_gpus:
+        cards = [card for card in cards if card.gpu.gpu_id not in job.avoid_gpus]
     chosen = _choose(cards, shape, strategy, later)
     if chosen is None:
         return None
@@ -127,12 +125,7 @@ def _with_host_room(room: NodeRoom, after: set[str], cpus: float, memory_mib: in
 
 def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) -> int:
     """How many cards of the node could serve one GPU of the shape."""
-    if not room.uniform or kind_of(shape) is not LeaseKind.WHOLE:
-        return sum(1 for card in suitable(room, shape, policy) if _has_place(card, shape, later=later))
-    # The usual node is asked at every change.
-    if not suits(room.cards[0].gpu, shape, policy):
-        return 0
-    return sum([not (card.kinds_later if later else card.kinds_now) for card in room.cards])
+    return len(_with_place(suitable(room, shape, policy), shape, later=later))
 
 
 def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
@@ -146,6 +139,15 @@ def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
 def takes(card: CardRoom, shape: Shape, policy: Policy, *, later: bool) -> bool:
     """Whether the card could serve one GPU of the shape, now or once what is leaving has left."""
     return suits(card.gpu, shape, policy) and _has_place(card, shape, later=later)
+
+
+def _with_place(cards: Sequence[CardRoom], shape: Shape, *, later: bool) -> list[CardRoom]:
+    """Those of the cards, all of which suit the shape, that have room for one GPU of it."""
+    if kind_of(shape) is not LeaseKind.WHOLE:
+        return [card for card in cards if _has_place(card, shape, later=later)]
+    if later:
+        return [card for card in cards if not card.kinds_later]
+    return [card for card in cards if not card.kinds_now]
 
 
 def _has_place(card: CardRoom, shape: Shape, *, later: bool) -> bool:
@@ -209,8 +211,8 @@ def _choose_whole(cards: Sequence[CardRoom], shape: Shape, later: bool) -> list[
 
 
 def _window(cards: Sequence[CardRoom], group_size: int, later: bool) -> tuple[tuple[object, ...], Sequence[CardRoom]]:
-    waits = sum(_waits(card, later) for card in cards)
-    size = sum(card.gpu.vram_mib for card in cards)
+    waits = sum([_waits(card, later) for card in cards]) if later else 0
+    size = sum([card.gpu.vram_mib for card in cards])
     span = cards[-1].gpu.index - cards[0].gpu.index
     return (waits, size, group_size, span, cards[0].gpu.index, cards[0].gpu.gpu_id), cards
 

@@ -20,11 +20,11 @@ from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
 
 class Limit(NamedTuple):
-    """What is counted, how many GPUs of it are allowed (None: any number), the reason and words if they are used, and
-    where the figure is given in per cent of the pool, how many."""
+    """What is counted, how many GPUs of it are allowed, the reason and words if they are used, and where the figure is
+    given in per cent of the pool, how many."""
 
     key: tuple[str, ...]
-    gpus: float | None
+    gpus: float
     reason: Reason
     what: str
     percent: float | None = None
@@ -75,7 +75,7 @@ def refusal_of(
         used = state.used(limit.key, later=gone is not None) - _leaving_units(state, limit.key, gone or ())
         if instead_of is not None:
             used = state.used_without(limit.key, instead_of)
-        if limit.gpus is not None and used + units > round(limit.gpus * UNITS_PER_GPU):
+        if used + units > round(limit.gpus * UNITS_PER_GPU):
             return Refusal(
                 reason=limit.reason,
                 sentence=(
@@ -149,7 +149,7 @@ def can_ever(state: PoolState, policy: Policy, job: Job, *, whatever_the_pool: b
     borrows = not job.preemptible and units > round(team.guarantee * UNITS_PER_GPU)
     allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
     for limit in (*_limits(job, team), *allowed):
-        if limit.gpus is None or (whatever_the_pool and limit.percent is not None):
+        if whatever_the_pool and limit.percent is not None:
             continue
         if units > round(limit.gpus * UNITS_PER_GPU):
             asked = units / UNITS_PER_GPU
@@ -223,25 +223,28 @@ def mode_of(job: Job, policy: Policy) -> Mode:
     return job.mode if job.mode is not None else class_of(job, policy).mode
 
 
-def _limits(job: Job, team: Team) -> tuple[Limit, ...]:
+def _limits(job: Job, team: Team) -> Iterator[Limit]:
+    """The limits that the team has."""
     name, percents = team.team_id, team.percents or _NO_PERCENTS
-    return (
-        Limit((name,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {name}", percents.limit),
-        Limit(
+    if team.limit is not None:
+        yield Limit((name,), team.limit, Reason.TEAM_LIMIT, f"the limit of team {name}", percents.limit)
+    if team.user_limit is not None:
+        yield Limit(
             (name, "user", job.user),
             team.user_limit,
             Reason.TEAM_LIMIT,
             f"the limit of each user of team {name}",
             percents.user_limit,
-        ),
-        Limit(
+        )
+    of_class = team.class_limits.get(job.class_name)
+    if of_class is not None:
+        yield Limit(
             (name, "class", job.class_name),
-            team.class_limits.get(job.class_name),
+            of_class,
             Reason.CLASS_LIMIT,
             f"the limit of team {name} for class {job.class_name}",
             percents.class_limits.get(job.class_name),
-        ),
-    )
+        )
 
 
 def _leaving_units(state: PoolState, key: tuple[str, ...], gone: Collection[str]) -> int:

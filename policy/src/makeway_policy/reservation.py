@@ -60,12 +60,11 @@ class ExpectedStarts:
         self._times: dict[str, _NodeTimes] = {}
         self._order: list[tuple[float, str]] = []
         self._place: dict[str, tuple[float, str]] = {}
-        self._found: tuple[Job, tuple[float, frozenset[str]] | None] | None = None
+        self._found: tuple[Job, Reservation] | None = None
+        self._searched_to = _ENDLESS
 
     def refresh(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
         """Bring the nodes that changed up to date."""
-        if not self.stale:
-            return
         for node_id in self.stale:
             room = rooms.get(node_id)
             if room is None or not takes_placements(room.node):
@@ -75,10 +74,9 @@ class ExpectedStarts:
             times = self._times[node_id] = self._times_on(state, policy, room)
             self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
         self.stale.clear()
-        self._found = None
 
-    def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
-        """(start, GPUs) of the earliest whole placement for the job; None where no start can be given.
+    def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> Reservation:
+        """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
 
         A start that is past means that something has outlived its limit and is expected to be gone any moment.
         """
@@ -86,19 +84,23 @@ class ExpectedStarts:
             self._found = (job, self._search(job, rooms))
         return self._found[1]
 
-    def _search(self, job: Job, rooms: dict[str, NodeRoom]) -> tuple[float, frozenset[str]] | None:
+    def _search(self, job: Job, rooms: dict[str, NodeRoom]) -> Reservation:
         slots: list[tuple[float, str, int]] = []
+        self._searched_to = _ENDLESS
         for start, node_id in self._order:
-            if len(slots) >= job.shape.members and start > sorted(slots)[job.shape.members - 1][0]:
-                break
+            if len(slots) >= job.shape.members:
+                last = sorted(slots)[job.shape.members - 1][0]
+                if start > last:
+                    self._searched_to = last
+                    break
             if placement.node_allows(rooms[node_id].node, job):
                 slots.extend(self._member_slots(node_id))
         chosen = sorted(slots)[: job.shape.members]
         if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
-            return None
+            return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         size = self.shape.gpus
         gpus = [gpu_id for _, node_id, number in chosen for gpu_id in self._soonest(node_id)[number * size :][:size]]
-        return chosen[-1][0], frozenset(gpus)
+        return Reservation(job_id=job.job_id, start=chosen[-1][0], gpus=frozenset(gpus))
 
     def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
         ranked, size = self._times[node_id].ranked, self._size
@@ -130,6 +132,8 @@ class ExpectedStarts:
     def _move(self, node_id: str, start: float) -> None:
         """Put a node in its place; where no start can be given it has none."""
         old = self._place.get(node_id)
+        if start <= self._searched_to or (old is not None and old[0] <= self._searched_to):
+            self._found = None
         if old is not None:
             if old[0] == start:
                 return

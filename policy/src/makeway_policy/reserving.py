@@ -5,7 +5,7 @@ whoever is behind it; and whoever could reclaim, against borrowers.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from makeway_policy import priority, quota, reservation
@@ -73,6 +73,7 @@ class Reservers:
         self._place: dict[tuple[object, ...], tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
         self._first: list[tuple[Key, str]] | None = None
+        self._asked: set[str] = set()
         self._view = View()
 
     def block(self, bucket: Bucket) -> None:
@@ -99,15 +100,13 @@ class Reservers:
     def view(self) -> View:
         """Who reserves what, as things are; the same object as long as it is the same."""
         able, complete = self._able_to_reclaim()
-        reserving = [(key, self._state.jobs[job_id]) for key, job_id in self._reservers()]
-        reserving.extend(self._dispossessed())
-        view = View(
-            reserving=tuple(self._claim(key, job) for key, job in reserving),
-            reclaiming=tuple(self._claim(key, job) for key, job in able),
-            complete=complete,
-        )
-        if view != self._view:
-            self._view = view
+        behind = [(key, self._state.jobs[job_id]) for key, job_id in self._reservers()]
+        behind.extend(self._dispossessed())
+        reserving = tuple([self._claim(key, job) for key, job in behind])
+        reclaiming = tuple([self._claim(key, job) for key, job in able])
+        seen = self._view
+        if (reserving, reclaiming, complete) != (seen.reserving, seen.reclaiming, seen.complete):
+            self._view = View(reserving=reserving, reclaiming=reclaiming, complete=complete)
         return self._view
 
     def _claim(self, key: Key, job: Job) -> _Claim:
@@ -157,9 +156,10 @@ class Reservers:
                     found.append((key, job))
         return sorted(found, key=lambda each: each[0])
 
-    def usage_changed(self) -> None:
-        """Some team uses more or less: others may be within their quota."""
-        self._first = None
+    def usage_changed(self, teams: Collection[str] | None = None) -> None:
+        """These teams (None: any) use more or less or may use something else: others may be within their quota."""
+        if teams is None or not self._asked.isdisjoint(teams):
+            self._first = None
 
     def node_changed(self, node_id: str) -> None:
         """Something on a node has changed: expected starts there are computed anew when asked for."""
@@ -192,14 +192,12 @@ class Reservers:
         while len(self._starts) > _SHAPES_KEPT:
             del self._starts[next(iter(self._starts))]
         starts.refresh(self._state, self._policy, self._rooms)
-        found = starts.earliest(job, self._rooms)
-        if found is None:
-            return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
-        return Reservation(job_id=job.job_id, start=found[0], gpus=found[1])
+        return starts.earliest(job, self._rooms)
 
     def _reservers(self) -> list[tuple[Key, str]]:
         """The first of each set of competing GPUs."""
         if self._first is None:
+            self._asked.clear()
             found = (
                 self._first_within_quota(lane, entries)
                 for lanes in self._waiting.values()
@@ -218,6 +216,7 @@ class Reservers:
     def _first_within_quota(self, lane: Lane, entries: list[Entry]) -> tuple[Key, str] | None:
         for entry in entries[:_LOOKED_AT]:
             job = self._state.jobs[entry[3]]
+            self._asked.add(job.team)
             units = quota.needed_units(job, None, self._state)
             if quota.refusal_of(self._state, self._policy, job, units) is None:
                 return self._turns.key(lane, entry), entry[3]

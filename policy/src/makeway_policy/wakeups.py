@@ -97,8 +97,8 @@ class Wakeups:
         if changes.everything or len(blocked) * len(self._at.reaches) <= self.few:
             self._search_anew(blocked.all())
             self._at.agenda.widen()
-        if changes.teams:
-            self._at.reservers.usage_changed()
+        if changes.teams or changes.groups:
+            self._at.reservers.usage_changed(None if changes.everything or changes.groups else changes.teams)
         if effects is not None:
             self._by_rights(effects, changes.teams)
         for team in sorted(changes.eased):
