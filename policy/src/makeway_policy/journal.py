@@ -10,7 +10,8 @@ class Journal:
     """Changes made through it between `begin` and `close` can be undone; outside they are kept at once."""
 
     def __init__(self) -> None:
-        self._changes: list[tuple[dict[Any, Any], Any, Any]] = []
+        # Mapping, key and old value one after the other: a tuple for each would be work for the garbage collector.
+        self._changes: list[Any] = []
         self._open = False
 
     def begin(self) -> None:
@@ -21,7 +22,8 @@ class Journal:
 
     def undo(self) -> None:
         """Restore every mapping exactly as it was at `begin`."""
-        for mapping, key, old in reversed(self._changes):
+        changes = reversed(self._changes)
+        for old, key, mapping in zip(changes, changes, changes, strict=True):
             if old is _MISSING:
                 mapping.pop(key, None)
             else:
@@ -37,13 +39,13 @@ class Journal:
     def put(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
         """Set a key of a mapping."""
         if self._open:
-            self._changes.append((mapping, key, mapping.get(key, _MISSING)))
+            self._changes += mapping, key, mapping.get(key, _MISSING)
         mapping[key] = value
 
     def delete(self, mapping: dict[Any, Any], key: Any) -> None:
         """Take a key out of a mapping; a missing one is ignored."""
         if self._open:
-            self._changes.append((mapping, key, mapping.get(key, _MISSING)))
+            self._changes += mapping, key, mapping.get(key, _MISSING)
         mapping.pop(key, None)
 
     def put_member(self, mapping: dict[str, tuple[str, ...]], key: str, member: str, *, present: bool) -> None:
