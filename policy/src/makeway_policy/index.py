@@ -229,7 +229,6 @@ class Index:
 
     def _refresh_node(self, node_id: str, changes: Changes, now: float) -> None:
         node = self.state.nodes.get(node_id)
-        self.reservers.node_changed(node_id)
         self.labels.node_changed(node_id)
         if node is None:
             self._forget_node(node_id)
@@ -248,7 +247,9 @@ class Index:
         if before is not None and before.node.health is not node.health:
             self._mark_neighbours(node_id)
             reached = None
-        if before is None or reached is None or not self._only_filled(node_id, before, room, changes, now):
+        filled = before is not None and reached is not None and self._only_filled(node_id, before, room, changes, now)
+        self.reservers.node_changed(node_id, only_filled=filled)
+        if before is None or not filled:
             reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, reached)
             # What a node that was filled meanwhile had to offer since is not known.
             if before is None or self.hosts.forget_filled(node_id) or improved(reached, reach) or grew(before, room):
@@ -263,6 +264,7 @@ class Index:
 
     def _forget_node(self, node_id: str) -> None:
         self.wake_for_drain(node_id, None)
+        self.reservers.node_changed(node_id, only_filled=False)
         self.rooms.pop(node_id, None)
         self.reaches.pop(node_id, None)
         self.hosts.forget_filled(node_id)
@@ -275,7 +277,7 @@ class Index:
         if node_id in changes.rebuilt or node_id in self._rung or changes.everything:
             return False
         runs = filled_by(before, room, changes.amended)
-        if not runs:
+        if not runs or any(run.started_at is not None and run.started_at < run.decided_at for run in runs):
             return False
         for run in runs:
             at = protection.protection_changes_at(self.state, self.policy, run, now)

@@ -12,7 +12,8 @@ in the queue. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from makeway_policy import placement, quota
 from makeway_policy.copies import value
@@ -36,18 +37,19 @@ class Reservation:
     gpus: frozenset[str]
 
 
-@value(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class _NodeTimes:
     """When each card of a node that suits can serve one GPU, and the same soonest first.
 
     `lasting` are the cards for which that holds until they change: a hold waits for others, and when they go is not
-    seen on its cards.
+    seen on its cards. `waits`: there is such a hold.
     """
 
     cards: Sequence[CardRoom]
     lasting: list[CardRoom | None]
     ends: list[float]
-    ranked: list[float]
+    ranked: list[float] = field(default_factory=list)
+    waits: bool = False
 
 
 class ExpectedStarts:
@@ -55,39 +57,56 @@ class ExpectedStarts:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.stale: set[str] = set()
+        self._stale: set[str] = set()
+        self._filled: set[str] = set()
         self._size = max(1, shape.gpus)
+        self._whole = placement.kind_of(shape) is LeaseKind.WHOLE
         self._times: dict[str, _NodeTimes] = {}
         self._order: list[tuple[float, str]] = []
         self._place: dict[str, tuple[float, str]] = {}
         self._found: tuple[Job, Reservation] | None = None
         self._searched_to = _ENDLESS
 
-    def refresh(self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
-        """Bring the nodes that changed up to date."""
-        for node_id in self.stale:
-            room = rooms.get(node_id)
-            if room is None or not takes_placements(room.node):
-                self._times.pop(node_id, None)
-                self._move(node_id, _ENDLESS)
-                continue
-            times = self._times[node_id] = self._times_on(state, policy, room)
-            self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
-        self.stale.clear()
+    def nodes_changed(self, node_ids: Iterable[str]) -> None:
+        """Something on these nodes has changed."""
+        self._stale.update(node_ids)
 
-    def earliest(self, job: Job, rooms: dict[str, NodeRoom]) -> Reservation:
+    def node_filled(self, node_id: str) -> None:
+        """Runs have come to a node, or have started there: a whole card is empty there no sooner than before."""
+        times = self._times.get(node_id)
+        if not self._whole or (times is not None and times.waits):
+            self._stale.add(node_id)
+        elif node_id in self._place:
+            self._filled.add(node_id)
+            if self._place[node_id][0] <= self._searched_to:
+                self._found = None
+
+    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
         """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
 
         A start that is past means that something has outlived its limit and is expected to be gone any moment.
         """
+        for node_id in self._stale:
+            self._refresh(node_id, state, policy, rooms)
+        self._stale.clear()
         if self._found is None or self._found[0] is not job:
-            self._found = (job, self._search(job, rooms))
+            self._found = (job, self._search(job, state, policy, rooms))
         return self._found[1]
 
-    def _search(self, job: Job, rooms: dict[str, NodeRoom]) -> Reservation:
+    def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
+        self._filled.discard(node_id)
+        room = rooms.get(node_id)
+        if room is None or not takes_placements(room.node):
+            self._times.pop(node_id, None)
+            self._move(node_id, _ENDLESS)
+            return
+        times = self._times[node_id] = self._times_on(state, policy, room)
+        self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
+
+    def _search(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
         slots: list[tuple[float, str, int]] = []
         self._searched_to = _ENDLESS
-        for start, node_id in self._order:
+        for start, node_id in self._soonest_first(state, policy, rooms):
             if len(slots) >= job.shape.members:
                 last = sorted(slots)[job.shape.members - 1][0]
                 if start > last:
@@ -101,6 +120,19 @@ class ExpectedStarts:
         size = self.shape.gpus
         gpus = [gpu_id for _, node_id, number in chosen for gpu_id in self._soonest(node_id)[number * size :][:size]]
         return Reservation(job_id=job.job_id, start=chosen[-1][0], gpus=frozenset(gpus))
+
+    def _soonest_first(
+        self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]
+    ) -> Iterator[tuple[float, str]]:
+        """The nodes by when they could start a member; what was filled is put in its place as it is met."""
+        position = 0
+        while position < len(self._order):
+            start, node_id = self._order[position]
+            if node_id in self._filled:
+                self._refresh(node_id, state, policy, rooms)
+                continue
+            yield start, node_id
+            position += 1
 
     def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
         ranked, size = self._times[node_id].ranked, self._size
@@ -119,15 +151,16 @@ class ExpectedStarts:
         cards = placement.suitable(room, self.shape, policy)
         known = self._times.get(room.node.node_id)
         if known is None or len(known.cards) != len(cards):
-            lasting: list[CardRoom | None] = [None] * len(cards)
-            ends = [0.0] * len(cards)
-        else:
-            lasting, ends = known.lasting.copy(), known.ends.copy()
-        for place, card in enumerate(cards):
-            if card is not lasting[place]:
-                ends[place] = _card_time(state, card, self.shape)
-                lasting[place] = None if any(run.after for run in card.runs) else card
-        return _NodeTimes(cards=cards, lasting=lasting, ends=ends, ranked=sorted(ends))
+            known = _NodeTimes(cards=cards, lasting=[None] * len(cards), ends=[0.0] * len(cards))
+        known.waits = False
+        for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
+            if card is not old:
+                known.ends[place] = _card_time(state, card, self.shape)
+                waits = any(run.after for run in card.runs)
+                known.lasting[place] = None if waits else card
+                known.waits = known.waits or waits
+        known.cards, known.ranked = cards, sorted(known.ends)
+        return known
 
     def _move(self, node_id: str, start: float) -> None:
         """Put a node in its place; where no start can be given it has none."""

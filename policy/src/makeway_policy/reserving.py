@@ -161,10 +161,13 @@ class Reservers:
         if teams is None or not self._asked.isdisjoint(teams):
             self._first = None
 
-    def node_changed(self, node_id: str) -> None:
-        """Something on a node has changed: expected starts there are computed anew when asked for."""
+    def node_changed(self, node_id: str, *, only_filled: bool) -> None:
+        """Something on a node has changed, or runs have only come or started there: it is looked at when asked for."""
         for starts in self._starts.values():
-            starts.stale.add(node_id)
+            if only_filled:
+                starts.node_filled(node_id)
+            else:
+                starts.nodes_changed((node_id,))
 
     def against(self, job: Job, key: Key) -> Iterator[Reservation]:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
@@ -187,12 +190,11 @@ class Reservers:
         starts = self._starts.pop(job.shape, None)
         if starts is None:
             starts = ExpectedStarts(job.shape)
-            starts.stale.update(self._rooms)
+            starts.nodes_changed(self._rooms)
         self._starts[job.shape] = starts
         while len(self._starts) > _SHAPES_KEPT:
             del self._starts[next(iter(self._starts))]
-        starts.refresh(self._state, self._policy, self._rooms)
-        return starts.earliest(job, self._rooms)
+        return starts.earliest(job, self._state, self._policy, self._rooms)
 
     def _reservers(self) -> list[tuple[Key, str]]:
         """The first of each set of competing GPUs."""
