@@ -19,7 +19,7 @@ class Agenda:
         self._free = free
         self._ready: list[tuple[Key, int, Bucket | Wave | str]] = []
         self._waves: dict[Shape, Wave] = {}
-        self._searching: dict[tuple[object, ...], Bucket] = {}
+        self._searching: dict[Bucket, None] = {}
         self._pushes = 0
 
     def next(self) -> Bucket | str | None:
@@ -37,7 +37,7 @@ class Agenda:
                 continue
             actual = self._turns.of(bucket)
             if actual == key:
-                self._searching.pop(bucket.key, None)
+                self._searching.pop(bucket, None)
                 return bucket
             self._push(bucket, actual)
         return None
@@ -47,18 +47,20 @@ class Agenda:
         self._unblock(bucket)
         if bucket.entries:
             if bucket.hints is not None:
-                self._searching[bucket.key] = bucket
+                self._searching[bucket] = None
             self._push(bucket, self._turns.of(bucket))
+        else:
+            self._searching.pop(bucket, None)
 
     def offer(self, node_id: str) -> None:
         """A node is worth searching for whoever is to be judged already, too."""
-        for bucket in self._searching.values():
+        for bucket in self._searching:
             if bucket.hints is not None:
                 bucket.hints.add(node_id)
 
     def widen(self, team: str | None = None) -> None:
         """Whoever of the team (None: of any) is to be judged already is searched for everywhere."""
-        for bucket in self._searching.values():
+        for bucket in self._searching:
             if team is None or bucket.team == team:
                 bucket.hints = None
 

@@ -303,9 +303,9 @@ class Index:
         job = self.state.jobs.get(job_id)
         run = self.state.run_of(job_id)
         held = self.holds.pop(job_id, None)
-        self.pending.discard(job_id)
         self.reservers.dispossessed.pop(job_id, None)
         if held is not None:
+            self.pending.discard(job_id)
             self.wakeups.forget_hold(job_id)
             self.wake_for_hold(held, None)
         stands_by = job is not None and (job.held or job.over)
@@ -328,7 +328,6 @@ class Index:
             if run.after:
                 self.wakeups.note_hold(job, run)
             self.unsettled.add(run.run_id)
-
         if run.started_at is None and run.lease_state is LeaseState.NEXT and run.stop_cause in _TAKEN:
             self.reservers.dispossessed[job.job_id] = None
 
@@ -358,10 +357,11 @@ class Index:
         self._timers.set("overdue", job.job_id, due_at if due_at is not None and due_at > now else None)
 
     def _leave_queue(self, job_id: str) -> None:
-        bucket = self._bucket_headed_by(job_id)
-        self.queue.remove(job_id)
-        if bucket is not None:
-            self.agenda.search_anew(bucket)
+        if job_id in self.queue.place:
+            headed = self._bucket_headed_by(job_id)
+            self.queue.remove(job_id)
+            if headed is not None:
+                self.agenda.search_anew(headed)
         self.fresh.pop(job_id, None)
         self._timers.set("job", job_id, None)
 

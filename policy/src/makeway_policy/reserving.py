@@ -70,7 +70,7 @@ class Reservers:
         self._rooms = rooms
         self._queue, self._turns = waiting
         self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
-        self._place: dict[tuple[object, ...], tuple[_Wanted, Lane, Entry]] = {}
+        self._place: dict[Bucket, tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
         self._first: list[tuple[Key, str]] | None = None
         self._asked: set[str] = set()
@@ -83,12 +83,12 @@ class Reservers:
             entry, lane = bucket.entries[0], self._turns.lane(bucket)
             wanted = _wanted(self._state.jobs[bucket.head].shape)
             insort(self._waiting.setdefault(wanted, {}).setdefault(lane, []), entry)
-            self._place[bucket.key] = (wanted, lane, entry)
+            self._place[bucket] = (wanted, lane, entry)
             self._first = None
 
     def unblock(self, bucket: Bucket) -> None:
         """A bucket is judged again, or is gone."""
-        place = self._place.pop(bucket.key, None)
+        place = self._place.pop(bucket, None)
         if place is not None:
             wanted, lane, entry = place
             entries = self._waiting[wanted][lane]

@@ -35,8 +35,8 @@ class Rights:
     def take(self, teams: Iterable[str]) -> Effects | None:
         """Look at teams of which something has changed; None if it was not their rights."""
         known = self._state.teams
-        changed = [(self._seen.get(each), self._state.team(each) if each in known else None) for each in teams]
-        changed = [(old, new) for old, new in changed if old is not new]
+        now = [(self._seen.get(each), self._state.team(each) if each in known else None) for each in teams]
+        changed = [each for each in now if each[0] is not each[1]]
         if not changed:
             return None
         before = (bool(self._seen), bool(self.guaranteed))

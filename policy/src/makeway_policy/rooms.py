@@ -182,7 +182,7 @@ def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Co
             slots_later=gpu.slots, kinds_later=_NO_KINDS, leaving=(), staying=(), runs=(),
         )  # fmt: skip
     if len(runs) == 1 and not added:
-        alone = _taken_by_one(gpu, runs[0], gone)
+        alone = _taken_by_one(gpu, runs, gone)
         if alone is not None:
             return alone
     live = [0, 0]
@@ -238,8 +238,9 @@ def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Co
     )
 
 
-def _taken_by_one(gpu: Gpu, run: Run, gone: Collection[str]) -> CardRoom | None:
-    """What the general case gives for the usual card: one lease, LIVE or LEAVING. None for any other."""
+def _taken_by_one(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str]) -> CardRoom | None:
+    """What the general case gives for the usual card: one run with one lease, LIVE or LEAVING. None for any other."""
+    run = runs[0]
     leases = [lease for lease in run.leases if lease.gpu_id == gpu.gpu_id]
     if len(leases) != 1 or run.moves_to or run.lease_state not in (LeaseState.LIVE, LeaseState.LEAVING):
         return None
@@ -257,7 +258,7 @@ def _taken_by_one(gpu: Gpu, run: Run, gone: Collection[str]) -> CardRoom | None:
         kinds_later=_NO_KINDS if going else kinds,
         leaving=(run.run_id,) if going else (),
         staying=() if going else (run.run_id,),
-        runs=(run,),
+        runs=runs,
     )
 
 

@@ -58,7 +58,7 @@ class Wakeups:
     def __init__(self, concerned: Concerned) -> None:
         self.few: float = FEW
         self._at = concerned
-        self._limited: dict[tuple[object, ...], tuple[Bucket, View]] = {}
+        self._limited: dict[Bucket, View] = {}
         self._movers: dict[Shape, dict[str, str]] = {}
         self._moving: dict[str, Shape] = {}
         self._hardware_version = -1
@@ -67,7 +67,7 @@ class Wakeups:
 
     def note_limited(self, bucket: Bucket) -> None:
         """A reservation keeps the bucket out, as things are."""
-        self._limited[bucket.key] = (bucket, self._at.reservers.view())
+        self._limited[bucket] = self._at.reservers.view()
 
     def note_view(self) -> None:
         """A hold is being decided, as others reserve now: if that changes it may move at once."""
@@ -166,19 +166,19 @@ class Wakeups:
     def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
         """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve."""
         found = False
-        for bucket, seen in tuple(self._limited.values()):
+        for bucket, seen in tuple(self._limited.items()):
             refusal = bucket.blocked if bucket.entries else None
             if refusal is None:
-                del self._limited[bucket.key]
+                del self._limited[bucket]
                 continue
             shape = self._at.state.jobs[bucket.head].shape
             lacks = refusal.reason is Reason.RESERVED_FOR_ANOTHER and not self._at.free.has_room(shape)
             if all_of_them or lacks or not seen.is_same_for(self._at.turns.of(bucket), view):
-                del self._limited[bucket.key]
+                del self._limited[bucket]
                 self._at.agenda.search_anew(bucket)
                 found = True
             elif seen is not view:
-                self._limited[bucket.key] = (bucket, view)
+                self._limited[bucket] = view
         return found
 
     def _by_borrowing(self, changes: Changes) -> list[str]:

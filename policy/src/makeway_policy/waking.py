@@ -54,12 +54,12 @@ class Blocked:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._place: dict[tuple[object, ...], _Place] = {}
+        self._place: dict[Bucket, _Place] = {}
         self._by_shape: dict[Shape, dict[Lane, list[tuple[Entry, Bucket]]]] = {}
         self._takers: dict[_Taking, list[tuple[Threshold, int, Bucket]]] = {}
-        self._by_team: dict[str, dict[tuple[object, ...], Bucket]] = {}
-        self._by_reason: dict[Reason, dict[tuple[object, ...], Bucket]] = {}
-        self._over: dict[str, dict[tuple[object, ...], _Place]] = {}
+        self._by_team: dict[str, dict[Bucket, None]] = {}
+        self._by_reason: dict[Reason, dict[Bucket, None]] = {}
+        self._over: dict[str, dict[Bucket, _Place]] = {}
 
     def add(self, bucket: Bucket, shape: Shape, limit: Threshold | None, *, overrides: bool) -> None:
         """Note a blocked bucket. `limit` is how far it may reach for victims (None: it may take none)."""
@@ -71,23 +71,23 @@ class Blocked:
             bucket=bucket, reason=reason, shape=shape, lane=self._turns.lane(bucket), entry=bucket.entries[0],
             limit=limit, overrides=overrides, eases="eases" in bucket.blocked.detail,
         )  # fmt: skip
-        self._place[bucket.key] = place
-        self._by_reason.setdefault(reason, {})[bucket.key] = bucket
-        self._by_team.setdefault(bucket.team, {})[bucket.key] = bucket
+        self._place[bucket] = place
+        self._by_reason.setdefault(reason, {})[bucket] = None
+        self._by_team.setdefault(bucket.team, {})[bucket] = None
         if reason in _WANT_ROOM:
             insort(self._by_shape.setdefault(shape, {}).setdefault(place.lane, []), (place.entry, bucket))
         if limit is not None and reason in BY_TEAM:
-            self._over.setdefault(bucket.team, {})[bucket.key] = place
+            self._over.setdefault(bucket.team, {})[bucket] = place
         if limit is not None:
             insort(self._takers.setdefault(place.taking, []), (limit, id(bucket), bucket))
 
     def remove(self, bucket: Bucket) -> None:
         """Forget a bucket: it is judged again, or gone."""
-        place = self._place.pop(bucket.key, None)
+        place = self._place.pop(bucket, None)
         if place is None:
             return
-        del self._by_reason[place.reason][bucket.key]
-        del self._by_team[bucket.team][bucket.key]
+        del self._by_reason[place.reason][bucket]
+        del self._by_team[bucket.team][bucket]
         if place.reason in _WANT_ROOM:
             lanes = self._by_shape[place.shape]
             entries = lanes[place.lane]
@@ -95,7 +95,7 @@ class Blocked:
             if not entries:
                 del lanes[place.lane]
         if place.limit is not None and place.reason in BY_TEAM:
-            del self._over[bucket.team][bucket.key]
+            del self._over[bucket.team][bucket]
         if place.limit is not None:
             takers = self._takers[place.taking]
             del takers[bisect_left(takers, (place.limit, id(bucket)))]
@@ -105,7 +105,7 @@ class Blocked:
 
     def all(self) -> list[Bucket]:
         """Every blocked bucket."""
-        return [place.bucket for place in self._place.values()]
+        return list(self._place)
 
     def shapes(self) -> list[Shape]:
         """The shapes of buckets that want room."""
@@ -133,7 +133,7 @@ class Blocked:
 
     def of_team(self, team: str, reasons: frozenset[Reason]) -> list[Bucket]:
         """The team's buckets that were blocked for one of the reasons."""
-        found = self._by_team.get(team, {}).values()
+        found = self._by_team.get(team, ())
         return [bucket for bucket in found if bucket.blocked is not None and bucket.blocked.reason in reasons]
 
     @property
@@ -154,7 +154,7 @@ class Blocked:
 
     def with_reason(self, reason: Reason) -> list[Bucket]:
         """All buckets that were blocked for a reason."""
-        return list(self._by_reason.get(reason, {}).values())
+        return list(self._by_reason.get(reason, ()))
 
     def reached(self, reach: NodeReach) -> Iterator[Bucket]:
         """The buckets that may reach what a node has to offer now; what is free needs no reach (see `next_of`)."""
