@@ -197,6 +197,8 @@ def _choose_whole(cards: Sequence[CardRoom], shape: Shape, later: bool) -> list[
         groups.setdefault(card.gpu.link_group, []).append(card)
     if shape.topology is Topology.REQUIRE and shape.gpus > 1:
         groups.pop(None, None)
+    if [len(group) for group in groups.values()] == [shape.gpus]:
+        return next(iter(groups.values()))
     windows = [
         _window(group[start : start + shape.gpus], len(group), later)
         for group in groups.values()

@@ -83,7 +83,10 @@ class WaitingQueue:
         if not bucket.entries:
             self.buckets[bucket.key] = bucket
             self._of_team.setdefault(bucket.team, {})[bucket.key] = bucket
-        insort(bucket.entries, entry)
+        if not bucket.entries or bucket.entries[-1] < entry:
+            bucket.entries.append(entry)
+        else:
+            insort(bucket.entries, entry)
         self.place[job.job_id] = (bucket, entry)
         return bucket
 
@@ -102,7 +105,9 @@ class WaitingQueue:
         if found is None:
             return
         bucket, entry = found
-        del bucket.entries[bisect_left(bucket.entries, entry)]
+        # Most come last and leave first.
+        first = bucket.entries[0] is entry
+        del bucket.entries[0 if first else bisect_left(bucket.entries, entry)]
         if not bucket.entries:
             del self.buckets[bucket.key]
             del self._of_team[bucket.team][bucket.key]

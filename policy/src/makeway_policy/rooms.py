@@ -5,9 +5,9 @@ do LIVE and NEXT, so a run that starts at once needs what both leave over. Later
 and is kept (PENDING) must fit together with the newcomer.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from makeway_policy.copies import value
+from makeway_policy.copies import changed, value
 from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, Run
 from makeway_policy.state import PoolState, is_leaving
 
@@ -49,7 +49,8 @@ class CardRoom:
 
 @value(frozen=True, kw_only=True, slots=True)
 class NodeRoom:
-    """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first.
+    """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first (where the node
+    counts neither CPU nor memory, those that have a card).
 
     `uniform` says that all cards are of one kind, so that what suits one suits all. CPU and memory of a node that does
     not count them are infinite.
@@ -113,15 +114,17 @@ def node_room(state: PoolState, node: Node) -> NodeRoom:
     return _node_room(state, node, cards, uniform)
 
 
-def renewed(state: PoolState, before: NodeRoom, changed: Collection[str]) -> NodeRoom:
-    """The room of a node whose hardware is as before, and of whose GPUs other runs are on those that have `changed`."""
+def renewed(state: PoolState, before: NodeRoom, moved: Collection[str]) -> NodeRoom:
+    """The room of a node whose hardware is as before, and on whose GPUs in `moved` other runs are, or the same anew."""
     cards = tuple(
         [
-            _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in changed else card
+            _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in moved else card
             for card in before.cards
         ]
     )
-    return _node_room(state, before.node, cards, before.uniform)
+    if _counts(before.node):
+        return _node_room(state, before.node, cards, before.uniform)
+    return changed(before, cards=cards, leaving=_leaving(cards))
 
 
 def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
@@ -151,12 +154,12 @@ def _node_room(
     gone: Collection[str] = (),
     added: Collection[Member] = (),
 ) -> NodeRoom:
-    runs = state.runs_on_node(node.node_id)
-    counts = bool(node.cpus or node.memory_mib)
-    host = _host_room(node, runs, gone, added) if counts else _NOT_COUNTED
-    leaving = [run for run in runs if is_leaving(run) or run.run_id in gone]
-    if len(leaving) > 1:
-        leaving.sort(key=_soonest)
+    if _counts(node):
+        runs = state.runs_on_node(node.node_id)
+        host = _host_room(node, runs, gone, added)
+        leaving = _soonest_first([run for run in runs if is_leaving(run) or run.run_id in gone])
+    else:
+        runs, host, leaving = (), _NOT_COUNTED, _leaving(cards)
     return NodeRoom(
         node=node,
         cards=cards,
@@ -165,14 +168,25 @@ def _node_room(
         cpus_later=host[2],
         memory_later=host[3],
         gpu_count=len(state.gpu_ids_of_node(node.node_id)),
-        leaving=tuple(leaving),
-        hosts_runs=counts and bool(runs),
+        leaving=leaving,
+        hosts_runs=bool(runs),
         uniform=uniform,
     )
 
 
-def _soonest(run: Run) -> tuple[float, str]:
-    return (_ENDLESS if run.leaves_by is None else run.leaves_by, run.run_id)
+def _counts(node: Node) -> bool:
+    """Whether CPU or memory of the node is counted, so that runs matter which have no GPU there."""
+    return bool(node.cpus or node.memory_mib)
+
+
+def _leaving(cards: Iterable[CardRoom]) -> tuple[Run, ...]:
+    """The runs that are going from any of the cards, the soonest first."""
+    going = {run.run_id: run for card in cards if card.leaving for run in card.runs if run.run_id in card.leaving}
+    return _soonest_first(going.values()) if going else ()
+
+
+def _soonest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: (_ENDLESS if run.leaves_by is None else run.leaves_by, run.run_id)))
 
 
 def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Lease]) -> CardRoom:

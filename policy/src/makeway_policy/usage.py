@@ -16,6 +16,8 @@ Key = tuple[str, ...]
 Share = tuple[Key, int, int]
 """(key, units now, units when what is leaving has left) of one GPU."""
 
+_NOTHING = (0, 0)
+
 _Whole = tuple[str, int, int, str | None]
 
 
@@ -48,12 +50,11 @@ class Usage:
         self._journal = journal
         self._in_hard_group = in_hard_group
         self._shares_of_gpu: dict[str, tuple[Share, ...]] = {}
-        self._now: dict[Key, int] = {}
-        self._later: dict[Key, int] = {}
+        self._used: dict[Key, tuple[int, int]] = {}
 
     def of(self, key: Key, *, later: bool = False) -> int:
         """Millionths of a GPU that are used, now or (`later`) when what is leaving has left."""
-        return (self._later if later else self._now).get(key, 0)
+        return self._used.get(key, _NOTHING)[later]
 
     def share_of(
         self, run: Run, key: Key, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]
@@ -92,17 +93,17 @@ class Usage:
     def _add(self, sums: Mapping[Key, list[int]]) -> Moved:
         moved = Moved()
         for key, (now, later) in sums.items():
-            for counter, units in ((self._now, now), (self._later, later)):
-                if units == 0:
-                    continue
-                total = counter.get(key, 0) + units
-                if total:
-                    self._journal.put(counter, key, total)
-                else:
-                    self._journal.delete(counter, key)
-                moved.teams.add(key[0])
-                if units < 0:
-                    moved.eased.add(key[0])
+            if not now and not later:
+                continue
+            before = self._used.get(key, _NOTHING)
+            total = (before[0] + now, before[1] + later)
+            if total == _NOTHING:
+                self._journal.delete(self._used, key)
+            else:
+                self._journal.put(self._used, key, total)
+            moved.teams.add(key[0])
+            if now < 0 or later < 0:
+                moved.eased.add(key[0])
         return moved
 
     def _shares(
