@@ -103,33 +103,33 @@ def node_reach(
     """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`."""
     if not takes_placements(room.node):
         return NodeReach(cards=(), room=room, changes_at=None)
-    known = _known(before, room)
     runs: dict[str, _RunReach] = {}
     cards = []
-    for card, old in zip(room.cards, known, strict=True):
-        found = old
+    changes_at = _ENDLESS
+    for card, found in zip(room.cards, _known(before, room), strict=True):
         if found is None or found.card is not card or now >= found.changes_at:
             for run in card.runs:
                 if run.run_id not in runs and not is_leaving(run):
                     runs[run.run_id] = _of_run(state, policy, run, now)
             found = _of_card(card, runs)
         cards.append(found)
-    hosted = {run.run_id: _of_run(state, policy, run, now) for run in _hosted(state, room)}
-    changes_at = min([card.changes_at for card in cards], default=_ENDLESS)
-    if hosted:
-        changes_at = min(changes_at, *(each.changes_at for each in hosted.values()))
+        if found.changes_at < changes_at:
+            changes_at = found.changes_at
+    hosted = []
+    for run in _hosted(state, room) if room.hosts_runs else ():
+        of_host = _of_run(state, policy, run, now)
+        hosted.append((run.run_id, of_host.plain, of_host.override))
+        changes_at = min(changes_at, of_host.changes_at)
     return NodeReach(
         cards=tuple(cards),
         room=room,
         changes_at=None if changes_at == _ENDLESS else changes_at,
-        hosted=tuple((run_id, each.plain, each.override) for run_id, each in hosted.items()),
+        hosted=tuple(hosted),
     )
 
 
 def _hosted(state: PoolState, room: NodeRoom) -> list[Run]:
-    """The runs that take nothing of the node but CPU and memory, where that is counted, and that stay."""
-    if not room.hosts_runs:
-        return []
+    """The runs that take nothing of the node but CPU and memory, and that stay."""
     return [run for run in state.runs_on_node(room.node.node_id) if not run.leases and not is_leaving(run)]
 
 
