@@ -20,7 +20,7 @@ _ENDLESS = float("inf")
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
 _AT_ONCE = 64
-"""Hardly ever more nodes are looked at."""
+"""Hardly ever more nodes are looked at: the others are put in order only then."""
 _KINDS_KEPT = 32
 """Costs are kept for so many kinds of requests, those that were asked for last."""
 _LEFT_STALE = 16
@@ -78,9 +78,7 @@ class VictimNodes:
         bounds = self._bounds(shape, overrides)
         rows = np.flatnonzero(_within(bounds, limit))
         tops, costs = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows]
-        order = np.lexsort((table.by_id()[rows], costs, tops))
-        for first in range(0, rows.size, _AT_ONCE):
-            some = order[first : first + _AT_ONCE]
+        for some in _in_order(tops, costs, table.by_id()[rows]):
             for row, top, cost in zip(rows[some].tolist(), tops[some].tolist(), costs[some].tolist(), strict=True):
                 yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
 
@@ -182,6 +180,19 @@ def _within(bounds: Floats, limit: Threshold) -> Bools:
     same = (submitted < limit[1]) | ((submitted == limit[1]) & (order <= limit[2]))
     inside: Bools = (v < limit[0]) | ((v == limit[0]) & same)
     return inside
+
+
+def _in_order(tops: Floats, costs: Floats, ids: Rows) -> Iterator[Rows]:
+    """Where the smallest are, by top, then cost, then id; the first few before the others are put in order."""
+    rest = np.ones(tops.size, dtype=np.bool_)
+    if tops.size > _AT_ONCE:
+        lowest = np.flatnonzero(tops == tops.min())
+        last = min(_AT_ONCE, lowest.size) - 1
+        front = lowest[costs[lowest] <= np.partition(costs[lowest], last)[last]]
+        yield front[np.lexsort((ids[front], costs[front]))]
+        rest[front] = False
+    others = np.flatnonzero(rest)
+    yield others[np.lexsort((ids[others], costs[others], tops[others]))]
 
 
 def _cheapest(costs: Floats, cards: Rows, empty: Rows, needed: int) -> Floats:
