@@ -4,14 +4,15 @@ A node is a row; its cards are places in it. A feature of all nodes' first cards
 to date together, when somebody asks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 
 from makeway_policy.model import Gpu
-from makeway_policy.reach import NodeReach
+from makeway_policy.reach import CardReach, NodeReach
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -63,16 +64,13 @@ class ReachTable:
         self.models: list[Gpu] = []
         self._reach_of = reach_of
         self._rows: dict[str, int] = {}
-        self._hardware: list[list[Gpu]] = []
         self._model_numbers: dict[tuple[object, ...], int] = {}
         self.version = 0
         self.since = 0.0
         self._has_since = False
-        self._values = _blank(_PLACES, _ROWS)
-        self._model = np.full((_PLACES, _ROWS), _NO_MODEL, dtype=np.intp)
-        self._changed_in = np.zeros(_ROWS, dtype=np.intp)
         self._mixed: set[int] = set()
         self._order: Rows | None = None
+        self._lay_out(_PLACES, _ROWS)
 
     @property
     def places(self) -> int:
@@ -122,17 +120,11 @@ class ReachTable:
                 self._rows[node_id] = len(self.node_ids)
                 self.node_ids.append(node_id)
                 self.reaches.append(None)
-                self._hardware.append([])
                 self._order = None
         self._make_room(max(0 if reach is None else len(reach.cards) for reach in found.values()))
         rows = [self._rows[node_id] for node_id in found]
-        figures = []
-        for row, reach in zip(rows, found.values(), strict=True):
-            cards = () if reach is None else reach.cards
-            self.reaches[row] = reach
-            self._note_hardware(row, [card.card.gpu for card in cards])
-            figures.append([*(card.figures for card in cards), *[_NO_FIGURES] * (self.places - len(cards))])
-        known = np.array(figures)
+        self._note_figures(rows, list(found.values()))
+        known = self._figures[:, rows].transpose(1, 0, 2)
         if not self._has_since:
             # Of such large numbers as seconds since the epoch the products would be rounded.
             first = float(known[:, :, _SINCE].min())
@@ -142,21 +134,43 @@ class ReachTable:
         self._changed_in[rows] = self.version
         self._values[:, :, rows] = _features(known, self.since).transpose(2, 1, 0)
 
+    def _note_figures(self, rows: Sequence[int], reaches: Sequence[NodeReach | None]) -> None:
+        """Write down the cards that have changed."""
+        places: list[tuple[int, int]] = []
+        figures: list[tuple[float, ...]] = []
+        for row, reach in zip(rows, reaches, strict=True):
+            before, after = _cards_of(self.reaches[row]), _cards_of(reach)
+            same_hardware = len(before) == len(after)
+            for place, (old, new) in enumerate(zip_longest(before, after)):
+                if new is not old:
+                    places.append((place, row))
+                    figures.append(_NO_FIGURES if new is None else new.figures)
+                    same_hardware = same_hardware and old.card.gpu is new.card.gpu
+            self.reaches[row] = reach
+            if not same_hardware:
+                self._note_hardware(row, [card.card.gpu for card in after])
+        if places:
+            self._figures[tuple(zip(*places, strict=True))] = figures
+
     def _make_room(self, places: int) -> None:
-        _, old_places, old_rows = self._values.shape
+        old_places, old_rows, _ = self._figures.shape
         if places <= old_places and len(self.node_ids) <= old_rows:
             return
+        places = max(places, old_places)
         rows = old_rows if len(self.node_ids) <= old_rows else 2 * len(self.node_ids)
-        values, model = _blank(max(places, old_places), rows), np.full((max(places, old_places), rows), _NO_MODEL)
-        values[:, :old_places, :old_rows] = self._values
-        model[:old_places, :old_rows] = self._model
-        self._values, self._model = values, model
-        self._changed_in = np.concatenate([self._changed_in, np.zeros(rows - old_rows, dtype=np.intp)])
+        before = self._figures, self._values, self._model, self._changed_in
+        self._lay_out(places, rows)
+        self._figures[:old_places, :old_rows], self._values[:, :old_places, :old_rows] = before[:2]
+        self._model[:old_places, :old_rows], self._changed_in[:old_rows] = before[2:]
+
+    def _lay_out(self, places: int, rows: int) -> None:
+        self._figures = np.broadcast_to(np.array(_NO_FIGURES), (places, rows, len(_NO_FIGURES))).copy()
+        none = _features(self._figures[:1, :1], 0.0)[0, 0]
+        self._values = np.broadcast_to(none[:, None, None], (none.size, places, rows)).copy()
+        self._model = np.full((places, rows), _NO_MODEL, dtype=np.intp)
+        self._changed_in = np.zeros(rows, dtype=np.intp)
 
     def _note_hardware(self, row: int, gpus: list[Gpu]) -> None:
-        if self._hardware[row] == gpus:
-            return
-        self._hardware[row] = gpus
         numbers = [self._model_number(gpu) for gpu in gpus]
         self._model[:, row] = numbers + [_NO_MODEL] * (self.places - len(gpus))
         if len(set(numbers)) > 1:
@@ -170,6 +184,10 @@ class ReachTable:
         if number == len(self.models):
             self.models.append(gpu)
         return number
+
+
+def _cards_of(reach: NodeReach | None) -> tuple[CardReach, ...]:
+    return () if reach is None else reach.cards
 
 
 def _features(figures: Floats, since: float) -> Floats:
@@ -193,8 +211,3 @@ def _features(figures: Floats, since: float) -> Floats:
         same.sum(axis=2),
     )
     return np.concatenate([*features, np.stack(of_card, axis=2)], axis=2)
-
-
-def _blank(places: int, rows: int) -> Floats:
-    none = _features(np.array([[_NO_FIGURES]]), 0.0)[0, 0]
-    return np.broadcast_to(none[:, None, None], (none.size, places, rows)).copy()
