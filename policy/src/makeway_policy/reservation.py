@@ -58,6 +58,7 @@ class ExpectedStarts:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._stale: set[str] = set()
+        self._noted: set[str] = set()
         self._filled: set[str] = set()
         self._size = max(1, shape.gpus)
         self._whole = placement.kind_of(shape) is LeaseKind.WHOLE
@@ -73,6 +74,24 @@ class ExpectedStarts:
 
     def node_filled(self, node_id: str) -> None:
         """Runs have come to a node, or have started there: a whole card is empty there no sooner than before."""
+        self._noted.add(node_id)
+
+    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
+        """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
+
+        A start that is past means that something has outlived its limit and is expected to be gone any moment.
+        """
+        for node_id in self._noted:
+            self._note_filled(node_id)
+        self._noted.clear()
+        for node_id in self._stale:
+            self._refresh(node_id, state, policy, rooms)
+        self._stale.clear()
+        if self._found is None or self._found[0] is not job:
+            self._found = (job, self._search(job, state, policy, rooms))
+        return self._found[1]
+
+    def _note_filled(self, node_id: str) -> None:
         times = self._times.get(node_id)
         if not self._whole or (times is not None and times.waits):
             self._stale.add(node_id)
@@ -80,18 +99,6 @@ class ExpectedStarts:
             self._filled.add(node_id)
             if self._place[node_id][0] <= self._searched_to:
                 self._found = None
-
-    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
-        """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
-
-        A start that is past means that something has outlived its limit and is expected to be gone any moment.
-        """
-        for node_id in self._stale:
-            self._refresh(node_id, state, policy, rooms)
-        self._stale.clear()
-        if self._found is None or self._found[0] is not job:
-            self._found = (job, self._search(job, state, policy, rooms))
-        return self._found[1]
 
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
         self._filled.discard(node_id)

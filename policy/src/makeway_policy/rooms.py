@@ -5,7 +5,7 @@ do LIVE and NEXT, so a run that starts at once needs what both leave over. Later
 and is kept (PENDING) must fit together with the newcomer.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from makeway_policy.copies import changed, value
 from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, Run
@@ -255,7 +255,9 @@ def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Co
 def _taken_by_one(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str]) -> CardRoom | None:
     """What the general case gives for the usual card: one run with one lease, LIVE or LEAVING. None for any other."""
     run = runs[0]
-    leases = [lease for lease in run.leases if lease.gpu_id == gpu.gpu_id]
+    leases: Sequence[Lease] = run.leases
+    if len(leases) > 1:
+        leases = [lease for lease in leases if lease.gpu_id == gpu.gpu_id]
     if len(leases) != 1 or run.moves_to or run.lease_state not in (LeaseState.LIVE, LeaseState.LEAVING):
         return None
     lease = leases[0]
