@@ -59,9 +59,9 @@ def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
     if not sla_wait or not policy.priorities:
         return None
     moments = []
-    if policy.aging_points > 0 and base(job, policy) + steps(job, policy, now) * policy.aging_step < policy.aging_cap:
-        step = steps(job, policy, now) + 1
-        moments.append(job.queued_since + sla_wait + step * _step_seconds(policy, sla_wait))
+    made = steps(job, policy, now)
+    if policy.aging_points > 0 and base(job, policy) + made * policy.aging_step < policy.aging_cap:
+        moments.append(job.queued_since + sla_wait + (made + 1) * _step_seconds(policy, sla_wait))
     if not is_aged(job, policy, now):
         moments.append(job.queued_since + 2 * sla_wait)
     return min(moments, default=None)

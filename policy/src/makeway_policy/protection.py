@@ -19,8 +19,8 @@ from enum import StrEnum
 
 from makeway_policy.model import Group, Job, LeaseState, Run, RunState
 from makeway_policy.priority import class_of
-from makeway_policy.quota import is_preemptible
-from makeway_policy.rules import Policy
+from makeway_policy.quota import is_preemptible_under
+from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _DAY_SECONDS = 86_400.0
@@ -54,12 +54,16 @@ def of_run(state: PoolState, policy: Policy, run: Run, now: float, *, overrides:
     if is_hold(run):
         return None
     job = state.jobs[run.job_id]
-    if not is_preemptible(job, policy):
+    rules = class_of(job, policy)
+    if not is_preemptible_under(rules, job):
         return Protection(guard=Guard.NOT_PREEMPTIBLE, until=None, sentence="it is not preemptible")
+    opens_at = None
+    if overrides and run.started_at is not None:
+        opens_at = run.started_at + policy.override_after_budget_seconds
     return (
-        _by_budget(job, run, policy, now, overrides)
+        _by_budget(job, rules, opens_at, now)
         or _by_group(state, job)
-        or (None if overrides else _by_minimum_run(job, run, policy, now))
+        or (None if overrides else _by_minimum_run(rules, run, policy, now))
         or _by_exemption(job, run, now)
     )
 
@@ -69,12 +73,11 @@ def is_hold(run: Run) -> bool:
     return run.lease_state in (LeaseState.NEXT, LeaseState.PENDING)
 
 
-def minimum_run_ends(job: Job, run: Run, policy: Policy) -> float | None:
-    """When the run's minimum run and cool-down are over; None where it has none.
+def minimum_run_ends(rules: JobClass, run: Run, policy: Policy) -> float | None:
+    """When the minimum run and cool-down of a run of a class are over; None where it has none.
 
     One that is about to start has all of it before it, so this is infinite until it has started.
     """
-    rules = class_of(job, policy)
     seconds = rules.minimum_run_seconds
     if run.promoted:
         seconds = max(seconds, policy.promoted_minimum_run_seconds)
@@ -88,9 +91,10 @@ def minimum_run_ends(job: Job, run: Run, policy: Policy) -> float | None:
 def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float) -> float | None:
     """When time alone next changes whether the run is protected; None if never."""
     job = state.jobs[run.job_id]
-    if is_hold(run) or not is_preemptible(job, policy):
+    rules = class_of(job, policy)
+    if is_hold(run) or not is_preemptible_under(rules, job):
         return None
-    moments = [minimum_run_ends(job, run, policy), _budget_returns_at(job, policy, now)]
+    moments = [minimum_run_ends(rules, run, policy), _budget_returns_at(job, rules, now)]
     if run.started_at is not None:
         moments.append(run.started_at + policy.override_after_budget_seconds)
         if job.exempt_after_seconds is not None:
@@ -116,24 +120,25 @@ def group_room(state: PoolState, group: Group) -> int:
     return max(0, min(rooms)) if rooms else 1_000_000_000
 
 
-def _by_budget(job: Job, run: Run, policy: Policy, now: float, overrides: bool) -> Protection | None:
-    returns_at = _budget_returns_at(job, policy, now)
+def _by_budget(job: Job, rules: JobClass, opens_at: float | None, now: float) -> Protection | None:
+    """`opens_at` is when it may be taken all the same."""
+    returns_at = _budget_returns_at(job, rules, now)
     if returns_at is None:
         return None
-    if overrides and run.started_at is not None:
-        opens_at = run.started_at + policy.override_after_budget_seconds
+    if opens_at is not None:
         if opens_at <= now + _ROUNDING:
             return None
         returns_at = min(returns_at, opens_at)
-    limit = class_of(job, policy).preemptions_per_day
     return Protection(
-        guard=Guard.BUDGET, until=returns_at, sentence=f"its {limit} preemptions of the last 24 h are used up"
+        guard=Guard.BUDGET,
+        until=returns_at,
+        sentence=f"its {rules.preemptions_per_day} preemptions of the last 24 h are used up",
     )
 
 
-def _budget_returns_at(job: Job, policy: Policy, now: float) -> float | None:
+def _budget_returns_at(job: Job, rules: JobClass, now: float) -> float | None:
     """When a used-up daily number has room again; None if it has room now."""
-    limit = class_of(job, policy).preemptions_per_day
+    limit = rules.preemptions_per_day
     if limit is None or (limit and not job.preempted_at):
         return None
     recent = sorted(at for at in job.preempted_at if at > now - _DAY_SECONDS + _ROUNDING)
@@ -149,8 +154,8 @@ def _by_group(state: PoolState, job: Job) -> Protection | None:
     return Protection(guard=Guard.GROUP, until=None, sentence=f"its group {group.name} has no job to spare")
 
 
-def _by_minimum_run(job: Job, run: Run, policy: Policy, now: float) -> Protection | None:
-    ends_at = minimum_run_ends(job, run, policy)
+def _by_minimum_run(rules: JobClass, run: Run, policy: Policy, now: float) -> Protection | None:
+    ends_at = minimum_run_ends(rules, run, policy)
     if ends_at is None or ends_at <= now + _ROUNDING:
         return None
     if ends_at == _NEVER:

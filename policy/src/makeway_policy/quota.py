@@ -215,12 +215,17 @@ def fair_share_key(state: PoolState, team_id: str, past: float = 0.0) -> tuple[f
 
 def is_preemptible(job: Job, policy: Policy) -> bool:
     """Whether the job may be evicted at all, by its own word and its class's."""
-    return job.preemptible and mode_of(job, policy) is not Mode.OFF
+    return is_preemptible_under(class_of(job, policy), job)
+
+
+def is_preemptible_under(rules: JobClass, job: Job) -> bool:
+    """The same where the rules of its class are at hand."""
+    return job.preemptible and (job.mode or rules.mode) is not Mode.OFF
 
 
 def mode_of(job: Job, policy: Policy) -> Mode:
     """What a preemption does to the job."""
-    return job.mode if job.mode is not None else class_of(job, policy).mode
+    return job.mode or class_of(job, policy).mode
 
 
 def _limits(job: Job, team: Team) -> Iterator[Limit]:

@@ -72,6 +72,7 @@ class Reservers:
         self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
         self._place: dict[Bucket, tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
+        self._newest: ExpectedStarts | None = None
         self._first: list[tuple[Key, str]] | None = None
         self._asked: set[str] = set()
         self._view = View()
@@ -187,14 +188,18 @@ class Reservers:
 
     def of(self, job: Job) -> Reservation:
         """What the job is expected to get, and when."""
-        starts = self._starts.pop(job.shape, None)
-        if starts is None:
-            starts = ExpectedStarts(job.shape)
-            starts.nodes_changed(self._rooms)
-        self._starts[job.shape] = starts
-        while len(self._starts) > _SHAPES_KEPT:
+        if self._newest is None or self._newest.shape is not job.shape:
+            self._newest = self._starts.pop(job.shape, None) or self._starts_of(job.shape)
+            self._starts[job.shape] = self._newest
+        return self._newest.earliest(job, self._state, self._policy, self._rooms)
+
+    def _starts_of(self, shape: Shape) -> ExpectedStarts:
+        """A shape that is not kept yet, in the place of the one that nobody has asked about for longest."""
+        while len(self._starts) >= _SHAPES_KEPT:
             del self._starts[next(iter(self._starts))]
-        return starts.earliest(job, self._state, self._policy, self._rooms)
+        starts = ExpectedStarts(shape)
+        starts.nodes_changed(self._rooms)
+        return starts
 
     def _reservers(self) -> list[tuple[Key, str]]:
         """The first of each set of competing GPUs."""
