@@ -84,6 +84,7 @@ class Index:
                 changes.jobs.update(self.state.jobs)
                 changes.nodes.update(self.state.nodes)
                 changes.teams.update(self.state.teams)
+                changes.rights.update(self.state.teams)
             elif not (changes.jobs or changes.nodes or changes.teams or changes.groups):
                 return
             self.state.changes = Changes(everything=False)
@@ -178,7 +179,7 @@ class Index:
             changes.everything = True
             changes.jobs.update(self.queue.place)
         self._note_use(self.state.teams if changes.everything else changes.teams, now)
-        effects = self.rights.take(changes.teams)
+        effects = self.rights.take(changes.rights) if changes.rights else None
         if effects is not None:
             self.reservers.guaranteed = self.rights.guaranteed
             if effects.owners:

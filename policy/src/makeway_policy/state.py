@@ -37,8 +37,9 @@ class Changes:
     """What changed since the derived indices last looked.
 
     `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
-    whose own value or set of GPUs did. `teams` have other rights or another usage, `eased` use less of something.
-    `undone` are jobs whose change was rolled back, `amended` those that ask for something else than before.
+    whose own value or set of GPUs did. `teams` have other rights (those are in `rights` too) or another usage, `eased`
+    use less of something. `undone` are jobs whose change was rolled back, `amended` those that ask for something else
+    than before.
     """
 
     jobs: set[str] = field(default_factory=set)
@@ -46,6 +47,7 @@ class Changes:
     gpus: set[str] = field(default_factory=set)
     rebuilt: set[str] = field(default_factory=set)
     teams: set[str] = field(default_factory=set)
+    rights: set[str] = field(default_factory=set)
     eased: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
@@ -123,6 +125,7 @@ class PoolState:
         self.changes.rebuilt |= nodes
         self.changes.gpus |= gpus
         self.changes.teams |= self._touched_teams
+        self.changes.rights |= self._touched_teams
         self.changes.eased |= self._touched_teams
         self.changes.groups |= self._touched_groups
         self._close()
@@ -171,7 +174,7 @@ class PoolState:
             self._journal.put(self._weighed, team.team_id, team.weight)
         elif team.team_id in self._weighed:
             self._journal.delete(self._weighed, team.team_id)
-        self._team_changed(team.team_id)
+        self._rights_changed(team.team_id)
 
     def put_group(self, group: Group) -> None:
         """Add a disruption group or replace it."""
@@ -197,6 +200,10 @@ class PoolState:
         self.changes.jobs.add(job.job_id)
         if job.group is not None:
             self._group_changed(job.group)
+
+    def _rights_changed(self, team_id: str) -> None:
+        self._team_changed(team_id)
+        self.changes.rights.add(team_id)
 
     def _team_changed(self, team_id: str) -> None:
         self._touched_teams.add(team_id)
@@ -340,7 +347,7 @@ class PoolState:
     def _grow(self, gpus: int) -> None:
         if self._size.grow(gpus):
             for team_id in self._size.following:
-                self._team_changed(team_id)
+                self._rights_changed(team_id)
 
     def _node_changed(self, node_id: str) -> None:
         self.hardware_version += 1
@@ -429,9 +436,10 @@ class PoolState:
 
     def _recount(self, gpu_ids: Iterable[str]) -> None:
         moved = self._usage.recount([self._used_gpu(gpu_id) for gpu_id in gpu_ids], self._jobs)
-        for team_id in moved.teams:
+        for team_id, eased in moved.items():
             self._team_changed(team_id)
-        self.changes.eased |= moved.eased
+            if eased:
+                self.changes.eased.add(team_id)
 
     def _used_gpu(self, gpu_id: str) -> tuple[str, Gpu | None, tuple[Run, ...]]:
         gpu = self._gpus.get(gpu_id)

@@ -1,7 +1,6 @@
 """What teams use, from the leases themselves: each GPU once a team, also while one of its runs leaves for another."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Job, Lease, LeaseState, Run
@@ -35,14 +34,6 @@ def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
     return round(UNITS_PER_GPU * slots / gpu.slots)
 
 
-@dataclass(kw_only=True, slots=True)
-class Moved:
-    """Teams whose usage has changed, and those of them that use less of something than before."""
-
-    teams: set[str] = field(default_factory=set)
-    eased: set[str] = field(default_factory=set)
-
-
 class Usage:
     """The counters, changed through the journal."""
 
@@ -68,8 +59,13 @@ class Usage:
             own -= sum(now for owner, now, _ in without if owner == key)
         return own
 
-    def recount(self, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]) -> Moved:
-        """Count some GPUs anew: their ids, what they are (None: gone), and what is on them (nothing where fenced)."""
+    def recount(
+        self, found: Iterable[tuple[str, Gpu | None, Sequence[Run]]], jobs: Mapping[str, Job]
+    ) -> dict[str, bool]:
+        """Count some GPUs anew: their ids, what they are (None: gone), and what is on them (nothing where fenced).
+
+        Returns the teams whose usage has changed, and whether they use less of something than before.
+        """
         sums: dict[Key, list[int]] = {}
         alone: dict[_Whole, tuple[Share, ...]] = {}
         for gpu_id, gpu, runs in found:
@@ -90,8 +86,8 @@ class Usage:
                 self._journal.delete(self._shares_of_gpu, gpu_id)
         return self._add(sums)
 
-    def _add(self, sums: Mapping[Key, list[int]]) -> Moved:
-        moved = Moved()
+    def _add(self, sums: Mapping[Key, list[int]]) -> dict[str, bool]:
+        moved: dict[str, bool] = {}
         for key, (now, later) in sums.items():
             if not now and not later:
                 continue
@@ -101,9 +97,7 @@ class Usage:
                 self._journal.delete(self._used, key)
             else:
                 self._journal.put(self._used, key, total)
-            moved.teams.add(key[0])
-            if now < 0 or later < 0:
-                moved.eased.add(key[0])
+            moved[key[0]] = moved.get(key[0], False) or now < 0 or later < 0
         return moved
 
     def _shares(
