@@ -108,8 +108,8 @@ def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
     else:
         index.wakeups.note_view()
         choice = _preempt(index, job, verdict, now)
+    # The job leaves its bucket with that, which brings the next one of it forward.
     index.sync(now)
-    index.agenda.judge_again(bucket)
     return [choice]
 
 

@@ -358,11 +358,12 @@ class Index:
         self._timers.set("overdue", job.job_id, due_at if due_at is not None and due_at > now else None)
 
     def _leave_queue(self, job_id: str) -> None:
-        if job_id in self.queue.place:
-            headed = self._bucket_headed_by(job_id)
+        place = self.queue.place.get(job_id)
+        if place is not None:
+            bucket, headed = place[0], place[0].head == job_id
             self.queue.remove(job_id)
-            if headed is not None:
-                self.agenda.search_anew(headed)
+            if headed:
+                self.agenda.search_anew(bucket)
         self.fresh.pop(job_id, None)
         self._timers.set("job", job_id, None)
 
