@@ -18,8 +18,10 @@ class Circle:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
     yield
     gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
 def test_what_is_left_is_set_apart() -> None:

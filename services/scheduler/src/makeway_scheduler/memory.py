@@ -10,12 +10,16 @@ import time
 
 _ALL_SECONDS = 3600.0
 _YOUNG = 1
+_OBJECTS = 10_000
+"""So many new objects make the collector look for garbage among them: a pass over much that waits makes thousands."""
 
 
 class Memory:
     """What this process keeps for long."""
 
     def __init__(self) -> None:
+        """Applies to the whole process."""
+        gc.set_threshold(_OBJECTS)
         self._looked_through_at = time.monotonic()
 
     def look_through(self) -> None:
