@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from makeway_policy import affinity, begin, capacity, overdue, past_use, priority, protection, quota
 from makeway_policy.affinity import NodeLabels
 from makeway_policy.agenda import Agenda
+from makeway_policy.changes import Changes
 from makeway_policy.demand import Demand
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
@@ -19,7 +20,7 @@ from makeway_policy.reserving import Reservers
 from makeway_policy.rights import Rights
 from makeway_policy.rooms import NodeRoom, grew, node_room, renewed
 from makeway_policy.rules import Policy, Strategy
-from makeway_policy.state import Changes, PoolState, is_leaving
+from makeway_policy.state import PoolState, is_leaving
 from makeway_policy.timers import Timers
 from makeway_policy.wakeups import Concerned, Wakeups
 

@@ -7,11 +7,11 @@ that changed since it last looked; a rollback counts as a change.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+from makeway_policy.changes import Changes, Touched
 from makeway_policy.copies import changed
 from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
@@ -19,40 +19,7 @@ from makeway_policy.past_use import NEVER, PastUse
 from makeway_policy.percents import PoolSize, counts
 from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, is_leaving, units_of
 
-__all__ = ["UNITS_PER_GPU", "Changes", "PoolState", "Touched", "is_leaving", "units_of"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Touched:
-    """The ids of everything that a transaction has changed so far (what the caller locks and writes)."""
-
-    jobs: frozenset[str]
-    runs: frozenset[str]
-    nodes: frozenset[str]
-    gpus: frozenset[str]
-
-
-@dataclass(kw_only=True, slots=True)
-class Changes:
-    """What changed since the derived indices last looked.
-
-    `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
-    whose own value or set of GPUs did. `teams` have other rights (those are in `rights` too) or another usage, `eased`
-    use less of something. `undone` are jobs whose change was rolled back, `amended` those that ask for something else
-    than before.
-    """
-
-    jobs: set[str] = field(default_factory=set)
-    nodes: set[str] = field(default_factory=set)
-    gpus: set[str] = field(default_factory=set)
-    rebuilt: set[str] = field(default_factory=set)
-    teams: set[str] = field(default_factory=set)
-    rights: set[str] = field(default_factory=set)
-    eased: set[str] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)
-    undone: set[str] = field(default_factory=set)
-    amended: set[str] = field(default_factory=set)
-    everything: bool = True
+__all__ = ["UNITS_PER_GPU", "PoolState", "is_leaving", "units_of"]
 
 
 _terms = attrgetter(

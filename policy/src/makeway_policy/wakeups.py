@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from makeway_policy import quota
 from makeway_policy.agenda import Agenda
+from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
 from makeway_policy.model import Job, Reason, Run, Shape
@@ -29,7 +30,7 @@ from makeway_policy.reach import NodeReach
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
 from makeway_policy.rules import Policy
-from makeway_policy.state import Changes, PoolState
+from makeway_policy.state import PoolState
 from makeway_policy.waking import BY_TEAM
 
 _BY_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})

@@ -1,0 +1,36 @@
+"""What a transaction on the state has touched, and what has changed since the derived indices last looked."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Touched:
+    """The ids of everything that a transaction has changed so far (what the caller locks and writes)."""
+
+    jobs: frozenset[str]
+    runs: frozenset[str]
+    nodes: frozenset[str]
+    gpus: frozenset[str]
+
+
+@dataclass(kw_only=True, slots=True)
+class Changes:
+    """What changed since the derived indices last looked.
+
+    `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
+    whose own value or set of GPUs did. `teams` have other rights (those are in `rights` too) or another usage, `eased`
+    use less of something. `undone` are jobs whose change was rolled back, `amended` those that ask for something else
+    than before.
+    """
+
+    jobs: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    gpus: set[str] = field(default_factory=set)
+    rebuilt: set[str] = field(default_factory=set)
+    teams: set[str] = field(default_factory=set)
+    rights: set[str] = field(default_factory=set)
+    eased: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    undone: set[str] = field(default_factory=set)
+    amended: set[str] = field(default_factory=set)
+    everything: bool = True
