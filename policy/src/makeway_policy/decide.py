@@ -42,17 +42,20 @@ _TOLD = 8
 """So many of a bucket's first jobs hear when their reason changes; those behind keep the one they were told."""
 
 
-def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
+def decide(state: PoolState, policy: Policy, now: float, *, most: int | None = None) -> Decisions:
     """Choose for every job that something changed for, in queue order, and apply each choice to `state` as it goes.
 
     Each job sees the holds, notices and starts decided before it. Deciding again with nothing changed chooses nothing.
     What changed since the last call is known from the state's own indices; the cost follows it. `now` must not go back.
     Inside a transaction everything can be rolled back with it, what the indices know included.
+
+    With `most` it ends once it has made so many choices: `next_wake` is then `now`, and the next call goes on, after
+    whoever has come meanwhile and is before them in the queue.
     """
     index = Index.of(state, policy)
     index.sync(now)
     choices: list[Choice] = []
-    while True:
+    while most is None or len(choices) < most:
         _revalue(index, now)
         choices.extend(_act_on_overdue(index, now))
         choices.extend(holds.settle(index, now))
@@ -64,10 +67,11 @@ def decide(state: PoolState, policy: Policy, now: float) -> Decisions:
         elif following is not None:
             choices.extend(_move(index, following, now))
         elif not (index.revalue or index.unsettled or index.draining or index.wakeups.wake_by_refusals(now)):
-            break
-    choices.extend(_tell_fresh(index, now))
-    index.sync(now)
-    return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))
+            choices.extend(_tell_fresh(index, now))
+            index.sync(now)
+            return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))
+    index.next_wake(now)
+    return Decisions(choices=tuple(choices), next_wake=now)
 
 
 def _revalue(index: Index, now: float) -> None:

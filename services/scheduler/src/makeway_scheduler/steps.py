@@ -30,6 +30,8 @@ from makeway_scheduler.writes import Writes, collect, renumber
 _LOG: Final = structlog.get_logger(__name__)
 PAUSED_SECONDS: Final = 1.0
 """How soon it is tried again where nothing may be decided now."""
+MOST_CHOICES: Final = 128
+"""So many choices are committed together; an urgent job that comes meanwhile waits for no more of them."""
 
 
 class Steps:
@@ -103,7 +105,7 @@ class Steps:
         if not self.may_decide():
             return self._next_wake, now + PAUSED_SECONDS
         with meters.DECIDE_SECONDS.time():
-            decisions = decide(self._ledger.state, self._ledger.policy, now)
+            decisions = decide(self._ledger.state, self._ledger.policy, now, most=MOST_CHOICES)
         explain_waits(self._ledger, decisions.choices, now)
         for choice in decisions.choices:
             meters.CHOICES.labels(type(choice).__name__.lower()).inc()
@@ -160,7 +162,7 @@ class Steps:
         """What would be chosen now; memory stays as it is."""
         self._ledger.begin()
         try:
-            decisions = decide(self._ledger.state, self._ledger.policy, self.now)
+            decisions = decide(self._ledger.state, self._ledger.policy, self.now, most=MOST_CHOICES)
             return decisions.choices
         except Exception as error:  # noqa: BLE001 - a policy that fails for one job must not stop the pool
             job_id = getattr(error, "job_id", None)
