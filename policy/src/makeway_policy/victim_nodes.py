@@ -150,8 +150,11 @@ class VictimNodes:
         # One of those with the highest v is in every set, and is waited for.
         waits = np.where(values == tops, grace, _ENDLESS).min(axis=0)
         # As many as may be of the cards that are taken cost no more later.
-        steady = np.where((costs < _ENDLESS) & (rates == 0), cards, 0.0).sum(axis=0)
-        growth = np.maximum(0.0, needed - empty - steady)
+        possible = costs < _ENDLESS
+        steady = np.where(possible & (rates == 0), cards, 0.0).sum(axis=0)
+        growing = needed - empty - steady
+        slowest = np.where(possible & (rates > 0), rates, _ENDLESS).min(axis=0)
+        growth = np.where(growing > 0, np.maximum(growing, slowest), 0.0)
         lines: Floats = np.stack([lost + needed * waits, growth, np.full(rows.size, now)])
         mixed = self._table.mixed()
         if mixed.size:
