@@ -55,8 +55,7 @@ class Agenda:
     def offer(self, node_id: str) -> None:
         """A node is worth searching for whoever is to be judged already, too."""
         for bucket in self._searching:
-            if bucket.hints is not None:
-                bucket.hints.add(node_id)
+            bucket.hint(node_id)
 
     def widen(self, team: str | None = None) -> None:
         """Whoever of the team (None: of any) is to be judged already is searched for everywhere."""

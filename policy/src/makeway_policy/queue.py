@@ -18,6 +18,7 @@ from makeway_policy.rules import Order, Policy
 from makeway_policy.state import PoolState
 
 _STEPS_AN_OCTAVE = 8
+_MOST_HINTS = 64
 
 Entry = tuple[int, float, int, str]
 """(-q, submit time, admission number, job id): the order inside a bucket."""
@@ -55,6 +56,13 @@ class Bucket:
     def head(self) -> str:
         """The id of its first job."""
         return self.entries[0][3]
+
+    def hint(self, node_id: str) -> None:
+        """A node is worth searching, too; of very many all are searched, which costs no more."""
+        if self.hints is not None:
+            self.hints.add(node_id)
+            if len(self.hints) > _MOST_HINTS:
+                self.hints = None
 
     def capped(self, entry: Entry) -> bool:
         """Whether the boost of a job of it has reached its cap."""

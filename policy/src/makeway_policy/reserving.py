@@ -64,7 +64,7 @@ class Reservers:
     ) -> None:
         self.guaranteed: tuple[str, ...] = ()
         self.dispossessed: dict[str, None] = {}
-        self._never_fits = never_fits
+        self.never_fits = never_fits
         self._state = state
         self._policy = policy
         self._rooms = rooms
@@ -147,7 +147,7 @@ class Reservers:
             first: dict[Shape, tuple[Key, Job]] = {}
             for bucket in self._queue.buckets_of(team):
                 job = self._state.jobs[bucket.head]
-                if self._never_fits(job.shape) is not None:
+                if self.never_fits(job.shape) is not None:
                     continue
                 key = self._turns.of(bucket)
                 if job.shape not in first or key < first[job.shape][0]:

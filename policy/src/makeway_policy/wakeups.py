@@ -5,11 +5,11 @@ not concerned is only judged in vain.
  1. small pools: everybody
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
  3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
- 4. a job of a team gets a run: its jobs that a limit keeps out and that could take that run, or had waited for others
-    to leave
+ 4. a job gets a run: jobs of its team that a limit keeps out and that could take that run, or had waited for others to
+    leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
  5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
     of them for which there is no room any more, as they reserve now themselves
- 6. the hardware has changed: those that it could never run
+ 6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
     fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed
  8. room, or a change of reservations: holders that might move
@@ -19,7 +19,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from makeway_policy import quota
+from makeway_policy import priority, quota
 from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
@@ -104,7 +104,7 @@ class Wakeups:
             self._by_rights(effects, changes.teams)
         for team in sorted(changes.eased):
             self._by_usage(team)
-        self._by_new_runs(changes)
+        self._by_new_runs(changes, now)
         moved = False
         if self._limited or self._movers:
             view = self._at.reservers.view()
@@ -113,7 +113,7 @@ class Wakeups:
             self._by_reservations(view, all_of_them=not view.complete)
         if self._hardware_version != self._at.state.hardware_version:
             self._hardware_version = self._at.state.hardware_version
-            self._search_anew(blocked.with_reason(Reason.NEVER_FITS))
+            self._by_hardware()
         offering = dict.fromkeys((*improved, *self._by_borrowing(changes)))
         for node_id in offering:
             self._by_node(node_id)
@@ -153,16 +153,26 @@ class Wakeups:
         if self._at.state.team(team).guarantee > 0:
             self._search_anew(blocked.of_team(team, _BY_ROOM))
 
-    def _by_new_runs(self, changes: Changes) -> None:
+    def _by_new_runs(self, changes: Changes, now: float) -> None:
         blocked, state = self._at.agenda.blocked, self._at.state
-        if not blocked.any_over_quota:
-            return
         for job_id in sorted(changes.jobs):
             run = state.run_of(job_id)
-            if run is not None and run.started_at is None:
+            if run is None or run.started_at is not None:
+                continue
+            job = state.jobs[job_id]
+            if blocked.any_over_quota:
                 threshold = (float(run.v), -math.inf, -math.inf)
-                for bucket in blocked.over_quota(state.jobs[job_id].team, threshold):
-                    self._at.agenda.search_anew(bucket)
+                self._search_anew(blocked.over_quota(job.team, threshold))
+            if self._at.turns.fair or priority.queue_value(job, self._at.policy, now)[0] > run.v:
+                for node_id in run.node_ids:
+                    self._by_node(node_id)
+
+    def _by_hardware(self) -> None:
+        blocked = self._at.agenda.blocked
+        self._search_anew(blocked.with_reason(Reason.NEVER_FITS))
+        for shape in blocked.shapes():
+            if self._at.reservers.never_fits(shape) is not None:
+                self._search_anew(blocked.of_shape(shape))
 
     def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
         """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve."""
@@ -197,14 +207,14 @@ class Wakeups:
         ]
 
     def _by_node(self, node_id: str) -> None:
-        reach = self._at.reaches.get(node_id)
+        reach = self._at.hosts.reach_of(node_id)
         if reach is None:
             return
         self._at.agenda.offer(node_id)
-        for bucket in self._at.agenda.blocked.reached(reach):
-            if bucket.hints is not None:
-                bucket.hints.add(node_id)
-            self._at.agenda.judge_again(bucket)
+        for bucket, at_once in tuple(self._at.agenda.blocked.reached(reach)):
+            bucket.hint(node_id)
+            if at_once:
+                self._at.agenda.judge_again(bucket)
 
     def _by_room(self, nodes: Collection[str]) -> None:
         for shape in self._at.agenda.blocked.shapes():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from makeway_policy import placement
-from makeway_policy.model import LeaseKind, Reason, Shape
+from makeway_policy.model import Job, LeaseKind, Reason, Shape
 from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns
 from makeway_policy.reach import FREE, NodeReach, Threshold
 
@@ -31,13 +31,14 @@ class _Place:
     entry: Entry
     limit: Threshold | None
     overrides: bool
+    avoids_gpus: bool
     eases: bool
 
     @property
     def taking(self) -> _Taking:
         """Which takers it is one of."""
         shape = self.shape
-        whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE
+        whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE and not self.avoids_gpus
         return shape, self.overrides, whole and shape.members == 1 and self.reason in _WANT_ROOM
 
 
@@ -61,15 +62,16 @@ class Blocked:
         self._by_reason: dict[Reason, dict[Bucket, None]] = {}
         self._over: dict[str, dict[Bucket, _Place]] = {}
 
-    def add(self, bucket: Bucket, shape: Shape, limit: Threshold | None, *, overrides: bool) -> None:
-        """Note a blocked bucket. `limit` is how far it may reach for victims (None: it may take none)."""
+    def add(self, bucket: Bucket, job: Job, limit: Threshold | None, *, overrides: bool) -> None:
+        """Note a blocked bucket with its first job. `limit` is how far it may reach for victims (None: none)."""
         self.remove(bucket)
         if bucket.blocked is None:
             return
-        reason = bucket.blocked.reason
+        reason, shape = bucket.blocked.reason, job.shape
         place = _Place(
             bucket=bucket, reason=reason, shape=shape, lane=self._turns.lane(bucket), entry=bucket.entries[0],
-            limit=limit, overrides=overrides, eases="eases" in bucket.blocked.detail,
+            limit=limit, overrides=overrides, avoids_gpus=bool(job.avoid_gpus),
+            eases="eases" in bucket.blocked.detail,
         )  # fmt: skip
         self._place[bucket] = place
         self._by_reason.setdefault(reason, {})[bucket] = None
@@ -152,20 +154,27 @@ class Blocked:
             if (place.limit is not None and threshold <= place.limit) or place.eases
         ]
 
+    def of_shape(self, shape: Shape) -> list[Bucket]:
+        """All buckets of a shape that want room."""
+        return [bucket for entries in self._by_shape.get(shape, {}).values() for _, bucket in entries]
+
     def with_reason(self, reason: Reason) -> list[Bucket]:
         """All buckets that were blocked for a reason."""
         return list(self._by_reason.get(reason, ()))
 
-    def reached(self, reach: NodeReach) -> Iterator[Bucket]:
-        """The buckets that may reach what a node has to offer now; what is free needs no reach (see `next_of`)."""
+    def reached(self, reach: NodeReach) -> Iterator[tuple[Bucket, bool]]:
+        """The buckets that may reach what a node has to offer now, and whether they are to be judged for it.
+
+        What is free needs no reach: it is offered in turn (see `next_of`), as far as it is what they want, which on a
+        node of several models it may not be. Whoever has its turn and may not have it may look for victims there.
+        """
         for (shape, overrides, content), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
-            if bound == FREE and content and not reach.counts_host:
-                continue
+            in_turn = bound == FREE and content and not reach.counts_host and reach.room.uniform
             start = bisect_left(takers, (bound,))
-            yield from [bucket for _, _, bucket in takers[start:]]
+            yield from [(bucket, not in_turn) for _, _, bucket in takers[start:]]
 
 
 def _entry(place: tuple[Entry, Bucket]) -> Entry:

@@ -1,0 +1,97 @@
+"""Whoever waits is judged as soon as something changes that concerns it, in pools too large to judge everybody."""
+
+from dataclasses import replace
+
+import pytest
+from makeway_policy import lifecycle
+from makeway_policy.choices import Choice, Preempt, Start, Wait
+from makeway_policy.decide import decide
+from makeway_policy.index import Index
+from makeway_policy.model import Gpu, Job, Node, Reason, Shape
+from makeway_policy.presets import DEFAULT
+from makeway_policy.state import PoolState
+
+NEVER_ALL = replace(DEFAULT, recheck_seconds=1e12)
+"""Nobody is judged again but by the rules."""
+
+
+def card(gpu_id: str, node_id: str = "n", index: int = 0, **given: object) -> Gpu:
+    return Gpu(
+        **{"type_name": "H100", "vram_mib": 80_000, "gpu_id": gpu_id, "node_id": node_id, "index": index} | given
+    )
+
+
+def job(order: int, class_name: str, shape: Shape, **given: object) -> Job:
+    return Job(
+        **{
+            "job_id": f"j{order}", "order": order, "team": "t", "class_name": class_name, "submitted_at": float(order),
+            "queued_since": float(order), "shape": shape,
+        }
+        | given
+    )  # fmt: skip
+
+
+def step(state: PoolState, now: float) -> tuple[Choice, ...]:
+    """A pass by the rules for large pools."""
+    Index.of(state, NEVER_ALL).wakeups.few = 0
+    choices = decide(state, NEVER_ALL, now).choices
+    for run_id, run in tuple(state.runs.items()):
+        if run.started_at is None and not run.after:
+            lifecycle.run_started(state, run_id, now)
+    return choices
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [],
+        [card("other", index=1, type_name="A100")],
+        [card("cut", index=1, in_mig_mode=True), card("cut.0", index=1, mig_profile="1g.10gb", vram_mib=10_000)],
+    ],
+)
+def test_a_free_card_that_does_not_suit_hides_no_run_beside_it(beside: list[Gpu]) -> None:
+    state = PoolState()
+    state.put_node(Node(node_id="n"))
+    for each in (card("h"), *beside):
+        state.put_gpu(each)
+    state.put_job(job(1, "normal", Shape(gpus=1, gpu_type="H100")))
+    step(state, 0.0)
+    state.put_job(job(2, "high", Shape(gpus=1, gpu_type="H100")))
+    assert [type(choice) for choice in step(state, 100.0)] == [Wait]
+    # It has aged, which has it judged too.
+    assert not step(state, 300.0)
+    # The minimum run of ten minutes is over.
+    assert [type(choice) for choice in step(state, 600.0)] == [Preempt]
+
+
+def test_a_free_card_that_a_job_avoids_hides_no_run_beside_it() -> None:
+    state = PoolState()
+    state.put_node(Node(node_id="n"))
+    for index in (0, 1):
+        state.put_gpu(card(f"h{index}", index=index))
+    state.put_job(job(1, "normal", Shape(gpus=1)))
+    step(state, 0.0)
+    state.put_job(job(2, "high", Shape(gpus=1), avoid_gpus=frozenset({"h1"})))
+    assert [type(choice) for choice in step(state, 100.0)] == [Wait]
+    assert not step(state, 300.0)
+    assert [type(choice) for choice in step(state, 600.0)] == [Preempt]
+
+
+def test_who_can_never_run_any_more_keeps_nothing_for_itself() -> None:
+    state = PoolState()
+    for node_id, cards in (("n0", 2), ("n1", 1)):
+        state.put_node(Node(node_id=node_id))
+        for index in range(cards):
+            state.put_gpu(card(f"{node_id}/{index}", node_id, index))
+    state.put_job(job(1, "normal", Shape(gpus=1, nodes=frozenset({"n0"})), preemptible=False))
+    step(state, 1.0)
+    state.put_job(job(2, "normal", Shape(gpus=2)))
+    step(state, 2.0)
+    state.put_job(job(3, "normal", Shape(gpus=1), preemptible=False))
+    assert [type(choice) for choice in step(state, 3.0)] == [Wait]
+    state.remove_gpu("n0/1")
+    wait, start = step(state, 4.0)
+    assert isinstance(wait, Wait)
+    assert wait.refusal.reason is Reason.NEVER_FITS
+    assert isinstance(start, Start)
+    assert start.job_id == "j3"
