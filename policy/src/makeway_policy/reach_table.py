@@ -49,6 +49,8 @@ _NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, _ENDLESS
 _SINCE = len(Sorted) * 3 + 1
 _NO_MODEL = -1
 _PLACES, _ROWS = 8, 16
+_AT_ONCE = 256
+"""So many nodes are compared card by card with themselves at once, which takes memory."""
 
 
 class ReachTable:
@@ -64,6 +66,7 @@ class ReachTable:
         self.models: list[Gpu] = []
         self._reach_of = reach_of
         self._rows: dict[str, int] = {}
+        self._free_rows: list[int] = []
         self._model_numbers: dict[tuple[object, ...], int] = {}
         self.version = 0
         self.since = 0.0
@@ -115,24 +118,37 @@ class ReachTable:
             return
         found = {node_id: self._reach_of(node_id) for node_id in tuple(self.stale)}
         self.stale.clear()
-        for node_id in found:
-            if node_id not in self._rows:
-                self._rows[node_id] = len(self.node_ids)
-                self.node_ids.append(node_id)
-                self.reaches.append(None)
-                self._order = None
+        rows = [self._row_of(node_id, gone=reach is None) for node_id, reach in found.items()]
         self._make_room(max(0 if reach is None else len(reach.cards) for reach in found.values()))
-        rows = [self._rows[node_id] for node_id in found]
         self._note_figures(rows, list(found.values()))
-        known = self._figures[:, rows].transpose(1, 0, 2)
-        if not self._has_since:
-            # Of such large numbers as seconds since the epoch the products would be rounded.
-            first = float(known[:, :, _SINCE].min())
-            self._has_since = first < _ENDLESS
-            self.since = first if self._has_since else 0.0
         self.version += 1
         self._changed_in[rows] = self.version
-        self._values[:, :, rows] = _features(known, self.since).transpose(2, 1, 0)
+        for first in range(0, len(rows), _AT_ONCE):
+            some = rows[first : first + _AT_ONCE]
+            known = self._figures[:, some].transpose(1, 0, 2)
+            if not self._has_since:
+                # Of such large numbers as seconds since the epoch the products would be rounded.
+                since = float(known[:, :, _SINCE].min())
+                self._has_since = since < _ENDLESS
+                self.since = since if self._has_since else 0.0
+            self._values[:, :, some] = _features(known, self.since).transpose(2, 1, 0)
+        self._free_rows.extend(row for row, reach in zip(rows, found.values(), strict=True) if reach is None)
+
+    def _row_of(self, node_id: str, *, gone: bool) -> int:
+        """The node's row; a new one, or that of a node that is gone, where it has none yet."""
+        row = self._rows.pop(node_id, None) if gone else self._rows.get(node_id)
+        if row is None:
+            if self._free_rows:
+                row = self._free_rows.pop()
+                self.node_ids[row] = node_id
+            else:
+                row = len(self.node_ids)
+                self.node_ids.append(node_id)
+                self.reaches.append(None)
+            self._order = None
+            if not gone:
+                self._rows[node_id] = row
+        return row
 
     def _note_figures(self, rows: Sequence[int], reaches: Sequence[NodeReach | None]) -> None:
         """Write down the cards that have changed."""
