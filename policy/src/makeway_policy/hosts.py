@@ -54,12 +54,13 @@ class Hosts:
             return True
         return False
 
-    def tidy(self) -> None:
+    def tidy(self, now: float) -> None:
         """Look at what has changed, where it is so much that the next who asks would wait for it."""
         if len(self._filled) > _LEFT_FILLED:
             self._look_at_filled()
         if len(self._victim_nodes.stale) > _LEFT_STALE:
             self._victim_nodes.refresh()
+        self._victim_nodes.keep_up(now)
 
     def reach_of(self, node_id: str) -> NodeReach | None:
         """What a node has to offer as things are; None if it is gone."""

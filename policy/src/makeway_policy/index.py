@@ -130,7 +130,7 @@ class Index:
 
     def next_wake(self, now: float) -> float | None:
         """When time alone changes something next; what the next decision would wait for is done first."""
-        self.hosts.tidy()
+        self.hosts.tidy(now)
         if not len(self.agenda.blocked):
             self._timers.set("recheck", "", None)
         elif not self._timers.is_set("recheck", ""):

@@ -23,6 +23,8 @@ _AT_ONCE = 64
 """Hardly ever more nodes are looked at: the others are put in order only then."""
 _KINDS_KEPT = 32
 """Costs are kept for so many kinds of requests, those that were asked for last."""
+_LEFT_CHANGED = 512
+"""So many nodes may have changed when a decision ends: nobody may wait for more of them."""
 _LEFT_STALE = 16
 """So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
 
@@ -78,6 +80,11 @@ class VictimNodes:
         bounds = self._bounds(shape, overrides)
         rows = np.flatnonzero(_within(bounds, limit))
         tops, costs = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows]
+        if rows.size and self._knows(shape):
+            # What was worked out a while ago is too low by now: those in front would be looked at for nothing.
+            front = next(_in_order(tops, costs, table.by_id()[rows]))[:_AT_ONCE]
+            front = front[tops[front] >= 0]
+            costs[front] = self._costs_now(rows[front], tops[front], self._known_for(shape, overrides), now)
         for some in _in_order(tops, costs, table.by_id()[rows]):
             for row, top, cost in zip(rows[some].tolist(), tops[some].tolist(), costs[some].tolist(), strict=True):
                 yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
@@ -119,25 +126,52 @@ class VictimNodes:
             self._suited[key] = found
         return found
 
+    def keep_up(self, now: float) -> None:
+        """Work costs out where so much has changed that the next who asks would wait for it."""
+        for known in self._known.values():
+            if known.version != self._table.version:
+                changed = self._table.changed_since(known.version)
+                if changed.size > _LEFT_CHANGED:
+                    self._work_out(known, self._bounds(known.shape, known.overrides)[0], now)
+
     def _costs(self, tops: Floats, shape: Shape, now: float, overrides: bool) -> Floats:
         """(rows,): what the victims on each node cost at least, where the highest v of them is `tops`."""
-        if shape.gpus == 0 or placement.kind_of(shape) is not LeaseKind.WHOLE:
+        if not self._knows(shape):
             return np.zeros(tops.size)
-        key = (shape.gpu_type, shape.min_vram_mib, shape.mig, shape.gpus, overrides)
-        known = self._known.pop(key, None) or _KnownCosts()
-        # Whoever was asked for last is last: the others go first.
-        self._known[key] = known
-        while len(self._known) > _KINDS_KEPT:
-            del self._known[next(iter(self._known))]
-        known.make_room(tops.size)
-        if known.version != self._table.version:
-            changed = self._table.changed_since(known.version)
-            known.version = self._table.version
-            known.lines[:, changed] = 0.0
-            rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
-            known.lines[:, rows] = self._lines(rows, tops[rows], (shape.gpus, now), overrides)
+        known = self._known_for(shape, overrides)
+        if known.version != self._table.version or known.lines.shape[1] != tops.size:
+            self._work_out(known, tops, now)
         cost, growth, since = known.lines
         return (cost + growth * (now - since)) * _SLACK
+
+    def _costs_now(self, rows: Rows, tops: Floats, known: "_KnownCosts", now: float) -> Floats:
+        known.lines[:, rows] = self._lines(rows, tops, (known.shape.gpus, now), known.overrides)
+        found: Floats = known.lines[0, rows] * _SLACK
+        return found
+
+    def _knows(self, shape: Shape) -> bool:
+        """Whether anything is said of what victims for the shape cost."""
+        return shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE
+
+    def _known_for(self, shape: Shape, overrides: bool) -> "_KnownCosts":
+        """What is known for a kind of request, from the first that asks on also for the others of its shape."""
+        kind = (shape.gpu_type, shape.min_vram_mib, shape.mig, shape.gpus)
+        for each in {overrides, *(rules.overrides_minimum_run for rules in self._policy.classes.values())}:
+            if (*kind, each) not in self._known:
+                self._known[(*kind, each)] = _KnownCosts(shape, each)
+        # Whoever was asked for last is last: the others go first.
+        known = self._known[(*kind, overrides)] = self._known.pop((*kind, overrides))
+        while len(self._known) > _KINDS_KEPT:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def _work_out(self, known: "_KnownCosts", tops: Floats, now: float) -> None:
+        known.make_room(tops.size)
+        changed = self._table.changed_since(known.version)
+        known.version = self._table.version
+        known.lines[:, changed] = 0.0
+        rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
+        known.lines[:, rows] = self._lines(rows, tops[rows], (known.shape.gpus, now), known.overrides)
 
     def _lines(self, rows: Rows, tops: Floats, needed_and_now: tuple[int, float], overrides: bool) -> Floats:
         """(3, rows): the cost now, how much it grows every second at least, and now."""
@@ -166,7 +200,9 @@ class VictimNodes:
 class _KnownCosts:
     """What is known of each node's cost for one kind of request, as a line in time (cost, growth, since when)."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape, overrides: bool) -> None:
+        self.shape = shape
+        self.overrides = overrides
         self.version = 0
         self.lines = np.zeros((3, 0))
 
