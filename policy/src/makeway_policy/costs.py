@@ -18,6 +18,16 @@ def lost_seconds(job: Job, run: Run, policy: Policy, now: float) -> float:
     return lost * (1.0 + policy.progress_weight * progress_of(job, run, now))
 
 
+def growth_of(job: Job, run: Run, policy: Policy, now: float) -> float:
+    """How much `lost_seconds` of a run that has started grows at least, every second from now to the next ack."""
+    weight, progress = policy.progress_weight, progress_of(job, run, now)
+    growth = 1.0 + weight * progress
+    if run.progress is None and job.time_limit_seconds and progress < 1.0:
+        # The progress grows too, and what is lost is weighed by it; at the limit it ends.
+        growth += weight * lost_seconds(job, run, policy, now) / growth / job.time_limit_seconds
+    return min(growth, 1.0 + weight)
+
+
 def progress_of(job: Job, run: Run, now: float) -> float:
     """0 to 1: the acked fraction, else elapsed over time limit, else 0."""
     if run.progress is not None:

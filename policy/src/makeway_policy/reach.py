@@ -34,8 +34,8 @@ class CardReach:
 
     `lowest` is what has to leave so that the card has any more room than now.
     The run has `gpus` cards and `grace` seconds to leave. At `changes_at` time alone may change what protects it.
-    `figures`: the three thresholds; the seconds that stopping the run now costs each of its GPUs, and since when they
-    grow (infinite where they don't); `gpus`, `grace`, and a number that is the same for the cards of the same runs.
+    `figures`: the three thresholds; the seconds that stopping the run now costs each of its GPUs, since when they grow
+    (infinite where they don't) and how fast; `gpus`, `grace`, and a number that the cards of the same runs share.
     """
 
     card: CardRoom
@@ -227,14 +227,15 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
     lost = 0.0 if hold else costs.lost_seconds(job, run, policy, now)
     gpus = costs.gpus_of(run)
     grace = 0.0 if hold else costs.grace_of(job, policy)
-    since = now if run.started_at is not None and not hold and lost > 0 else _ENDLESS
+    grows = run.started_at is not None and not hold and lost > 0
+    since, growth = (now, costs.growth_of(job, run, policy, now)) if grows else (_ENDLESS, 0.0)
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,
         gpus=gpus,
         grace=grace,
         changes_at=_ENDLESS if changes_at is None else changes_at,
-        costs=(lost, since, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
+        costs=(lost, since, growth, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
     )
 
 
@@ -252,7 +253,7 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
         lowest = min(each.override for each in staying)
         gpus, grace = 1, min(each.grace for each in staying)
         # Runs that share a card may be taken for another card's sake: what they cost is not this card's.
-        costs_and_run = (0.0, _ENDLESS, 1.0, grace, float(hash(card.staying) & _EXACT))
+        costs_and_run = (0.0, _ENDLESS, 0.0, 1.0, grace, float(hash(card.staying) & _EXACT))
         changes_at = min(each.changes_at for each in staying)
     part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else lowest
     return CardReach(
@@ -270,5 +271,5 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
 
 def _without_runs(card: CardRoom) -> CardReach:
     nothing = LEAVING if card.leaving or not card.empty_now else FREE
-    figures = (*nothing, *nothing, *nothing, 0.0, _ENDLESS, 1.0, 0.0, -1.0)
+    figures = (*nothing, *nothing, *nothing, 0.0, _ENDLESS, 0.0, 1.0, 0.0, -1.0)
     return CardReach(card=card, plain=nothing, override=nothing, part=nothing, figures=figures)

@@ -44,7 +44,7 @@ class Card(IntEnum):
     RUN_CARDS = 14
 
 
-_NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, _ENDLESS, -1.0)
+_NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, 0.0, _ENDLESS, -1.0)
 """What `CardReach.figures` would be of no card."""
 _SINCE = len(Sorted) * 3 + 1
 _NO_MODEL = -1
@@ -213,16 +213,16 @@ def _features(figures: Floats, since: float) -> Floats:
     for kind in Sorted:
         smallest_first = np.lexsort((figures[:, :, kind + 2], figures[:, :, kind + 1], figures[:, :, kind]), axis=1)
         features.append(figures[nodes, smallest_first, kind : kind + 3])
-    lost, grows_since, gpus, grace, run = figures[:, :, len(Sorted) * 3 :].transpose(2, 0, 1)
+    lost, grows_since, growth, gpus, grace, run = figures[:, :, len(Sorted) * 3 :].transpose(2, 0, 1)
     grows = grows_since < _ENDLESS
-    fixed = gpus * (lost - np.where(grows, grows_since - since, 0.0))
+    fixed = gpus * (lost - growth * np.where(grows, grows_since - since, 0.0))
     same = run[:, :, None] == run[:, None, :]
     first = (same.argmax(axis=2) == np.arange(run.shape[1])) & (run >= 0)
     of_card = (
         figures[:, :, Sorted.PLAIN],
         figures[:, :, Sorted.OVERRIDE],
         np.where(first, fixed, _ENDLESS),
-        np.where(first & grows, gpus, 0.0),
+        np.where(first & grows, gpus * growth, 0.0),
         grace,
         same.sum(axis=2),
     )

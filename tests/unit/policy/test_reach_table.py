@@ -19,7 +19,7 @@ def reach(*runs: tuple[str, float], model: str = "A") -> Any:
     for number, (run_id, v) in enumerate(runs):
         gpu = SimpleNamespace(gpu_id=number, type_name=model, vram_mib=80, mig_profile=None)
         threshold = (v, 0.0, 0.0)
-        figures = (*threshold * 3, 30.0, 100.0, 1.0, 5.0, float(hash(run_id) % 2**52))
+        figures = (*threshold * 3, 30.0, 100.0, 1.0, 1.0, 5.0, float(hash(run_id) % 2**52))
         cards.append(SimpleNamespace(card=SimpleNamespace(gpu=gpu), figures=figures))
     return SimpleNamespace(cards=tuple(cards), room=SimpleNamespace(uniform=True))
 
