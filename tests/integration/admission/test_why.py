@@ -75,7 +75,18 @@ async def test_why_of_a_waiting_job_shows_no_decision_about_its_former_run(lone_
     await _decided(lone_admission, job, 300, "preempt", {"x.1": "leaves"})
     why = await lone_admission.get(f"/v1/jobs/{job}/why")
     assert (why["decision"], why["decided_at"], why["detail"]) == ("", None, {})
-    await _decided(lone_admission, job, -1, "wait", {"gpus": {"in use": 4}})
+    await _decided(lone_admission, job, 0, "wait", {"gpus": {"in use": 4}})
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert (why["decision"], why["detail"]) == ("wait", {"gpus": {"in use": 4}})
+
+
+async def test_a_decision_counts_by_its_order_though_its_clock_was_behind_the_one_of_the_submit(
+    lone_admission: Admission,
+) -> None:
+    job = await lone_admission.submitted()
+    await lone_admission.set_state(job, "QUEUED")
+    await lone_admission.database.execute("UPDATE job_states SET queued_since = now() + interval '1 second'")
+    await _decided(lone_admission, job, 0, "wait", {"gpus": {"in use": 4}})
     why = await lone_admission.get(f"/v1/jobs/{job}/why")
     assert (why["decision"], why["detail"]) == ("wait", {"gpus": {"in use": 4}})
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from makeway_schemas.facts import GpuReport
+from makeway_schemas.facts import GpuReport, JobAdmitted
 from makeway_schemas.states import StopCause
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
 
@@ -336,6 +336,18 @@ async def test_why_gives_the_expected_start_and_the_longest_wait(pool: PoolUnder
     await pool.turn(await pool.command(runs, "set_priority", 600))
     told = await why(pool, await submitted(pool, class_name="low"))
     assert told["worst_case_wait"].startswith("unbounded: classes above it may use 1 GPUs")
+
+
+async def test_no_decision_is_older_than_the_wait_that_it_is_about(pool: PoolUnderTest) -> None:
+    """Admission's clock may be ahead of the database's, by which is decided."""
+    job = await pool.submit()
+    (admitted,) = [fact for fact in await pool.news() if isinstance(fact, JobAdmitted)]
+    ahead = admitted.job.model_copy(update={"submitted_at": datetime.now(UTC) + timedelta(seconds=30)})
+    await pool.turn(admitted.model_copy(update={"job": ahead}))
+    sql = (
+        "SELECT d.decided_at - s.queued_since FROM decisions AS d JOIN job_states AS s USING (job_id) WHERE job_id = $1"
+    )
+    assert await pool.sql.fetchval(sql, job) == timedelta(0)
 
 
 async def test_a_start_that_failed_is_an_own_failure_that_is_tried_again(pool: PoolUnderTest) -> None:

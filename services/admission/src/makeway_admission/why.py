@@ -72,8 +72,9 @@ async def _in_force(store: Store, row: Row) -> Row | None:
         return None
     explains = True
     if row["state"] in WAITING:
-        is_of_this_wait = decision["choice"] in _OF_A_WAIT and decision["decided_at"] >= row["queued_since"]
-        explains = is_of_this_wait and row["state"] != JobState.HELD
+        # By its order alone: every run begins with a decision of another kind, and the clocks of who took the job in
+        # and of who decided differ by more than may lie between the two.
+        explains = decision["choice"] in _OF_A_WAIT and row["state"] != JobState.HELD
     elif decision["choice"] == "drain":
         explains = row["state"] == JobState.RUNNING and await store.drain_of_node(row["node_id"]) is not None
     return decision if explains else None

@@ -233,10 +233,12 @@ def _decide(
     detail: Mapping[str, Any] | None = None,
     reason_code: str = "",
 ) -> None:
+    # Admission's clock, which says when the job came, may be ahead of ours: no decision is older than its wait.
+    queued_since = ledger.jobs[job_id].queued_since
     ledger.batch.decisions.append(
         {
             "job_id": job_id,
-            "decided_at": now,
+            "decided_at": now if queued_since is None else max(now, queued_since),
             "choice": choice,
             "reason_code": reason_code or choice,
             "reason": reason,
