@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from makeway_policy.candidates import Candidate, protection_from, rule_for
 from makeway_policy.index import Index
-from makeway_policy.model import Job
+from makeway_policy.model import Job, Run
 from makeway_policy.question import Question, preemptor_of
 from makeway_policy.state import is_leaving
 from makeway_policy.victim_sets import Plan
@@ -29,10 +29,30 @@ def _sentence(question: Question, run_id: str, taken: Mapping[str, Candidate]) -
     run = question.state.runs[run_id]
     found = taken.get(run_id)
     if found is not None:
-        return f"leaves: v {run.v} under {question.preemptor.v}, cost {found.cost_gpu_seconds:.0f} GPU-seconds"
+        return f"leaves: {_right(question, found)}, cost {found.cost_gpu_seconds:.0f} GPU-seconds"
     if is_leaving(run):
         return "is leaving already"
     if rule_for(question, run) is None:
-        return f"spared: v {run.v} is not far enough under {question.preemptor.v}"
+        return f"spared: {_no_right(question, run)}"
     guarded = protection_from(question, run)
     return "spared: not needed" if guarded is None else f"spared: {guarded.sentence}"
+
+
+def _right(question: Question, found: Candidate) -> str:
+    """By what right the run is taken: a value says nothing about a reclaim."""
+    preemptor = question.preemptor
+    if found.rule == "reclaim":
+        team = question.state.jobs[found.run.job_id].team
+        return f"team {team} borrows its GPUs, and they are within the guarantee of team {preemptor.job.team}"
+    return f"v {found.run.v} under {preemptor.v}"
+
+
+def _no_right(question: Question, run: Run) -> str:
+    """Why neither priority nor a reclaim lets the preemptor take the run."""
+    preemptor = question.preemptor
+    team = question.state.jobs[run.job_id].team
+    by_value = f"v {run.v} is not far enough under {preemptor.v}"
+    said = by_value if preemptor.by_priority else "the job may not evict by its value"
+    if preemptor.by_reclaim and team != preemptor.job.team:
+        return f"{said}, and team {team} does not borrow its GPUs"
+    return said

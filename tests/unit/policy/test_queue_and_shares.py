@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from makeway_policy import presets
+from makeway_policy.choices import Preempt
 from makeway_policy.model import Group, Reason, RunState
 from makeway_policy.rules import Backfill, Order
 
@@ -237,6 +238,23 @@ def test_a_share_that_would_exceed_the_guarantee_reclaims_nothing(pool: Pool) ->
     assert pool.running() == {"a-1", "b-2"}
     assert pool.evictions == {"b-1": 1}
     assert not pool.starts_of("a-2")
+
+
+def test_a_reclaim_is_explained_by_what_is_borrowed(pool: Pool) -> None:
+    pool.add_node("node-a", 3)
+    pool.add_team("a", guarantee=2)
+    pool.add_team("b", guarantee=1)
+    pool.submit("a-1", team="a", pri=200)
+    pool.submit("b-1", team="b", pri=200, at=1)
+    pool.submit("b-2", team="b", pri=200, at=2)
+    pool.submit("a-2", team="a", pri=200, at=3)
+    pool.run_until(4)
+    (explained,) = [choice.explanation for _, choice in pool.choices if isinstance(choice, Preempt)]
+    assert explained["b-2.1"] == (
+        "leaves: team b borrows its GPUs, and they are within the guarantee of team a, cost 31 GPU-seconds"
+    )
+    assert explained["b-1.1"] == "spared: v 200 is not far enough under 200, and team b does not borrow its GPUs"
+    assert explained["a-1.1"] == "spared: v 200 is not far enough under 200"
 
 
 def test_jobs_in_hard_groups_are_bounded_by_their_allowance(pool: Pool) -> None:
