@@ -117,13 +117,26 @@ def _expected_start(index: Index, job: Job, refusal: Refusal | None, now: float)
     if refusal is None:
         return None, "it runs, or starts now"
     if refusal.reason is Reason.NOT_YET:
-        return job.begin_at, ""
+        return _start_once_it_may(index, job, now)
     if refusal.reason not in _WAITS_FOR_GPUS:
         return None, refusal.sentence
     start = index.reservers.of(job).start
     if start is None:
         return None, "runs on the GPUs that would do have no time limit"
     return max(start, now), ""
+
+
+def _start_once_it_may(index: Index, job: Job, now: float) -> tuple[float | None, str]:
+    """The same of a job that may not begin yet: its own time is when it should start only if there is room by then."""
+    if job.begin_at is None:
+        return None, ""
+    verdict = judge.judge(index, job, now)
+    if not isinstance(verdict, Refusal):
+        return job.begin_at, ""
+    start, no_start = _expected_start(index, job, verdict, now)
+    if start is None:
+        return None, f"not before {moment(job.begin_at)}: {no_start}"
+    return max(job.begin_at, start), ""
 
 
 _Place = tuple[Bucket, Entry, str]
@@ -258,7 +271,8 @@ def _would_help(
 
 
 def _wakes_at(index: Index, job: Job, around: tuple[PossibleVictim, ...], now: float) -> float | None:
-    moments = [priority.next_step_at(job, index.policy, now), job.begin_at]
-    moments.append(job.no_victims_until)
+    if begin.is_early(job, now):
+        return job.begin_at
+    moments = [priority.next_step_at(job, index.policy, now), job.no_victims_until]
     moments.extend(each.protection.until for each in around if each.rule and each.protection)
     return min((at for at in moments if at is not None and at > now), default=None)

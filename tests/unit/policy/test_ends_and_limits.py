@@ -192,7 +192,8 @@ def test_a_job_that_may_not_begin_yet_says_so_and_then_why_it_waits(pool: Pool) 
     assert refusal.detail == {"begin_at": "1970-01-01T00:01:00+00:00"}
     told = explain(pool.state, pool.policy, "job-3", pool.now)
     assert told is not None
-    assert (told.would_help, told.expected_start) == ((), 60.0)
+    assert (told.would_help, told.expected_start) == ((), None)
+    assert told.no_start == ("not before 1970-01-01T00:01:00+00:00: runs on the GPUs that would do have no time limit")
     pool.run_until(61)
     later = pool.state.jobs["job-3"].refusal
     assert later is not None
@@ -268,3 +269,19 @@ def test_mig_instances_of_a_layout_that_is_no_more_are_not_waited_for(pool: Pool
     assert pool.running() == {"job-2"}
     assert pool.state.jobs["job-1"].unsatisfiable
     assert "MIG profile 1g.5gb" in pool.reason("job-1")
+
+
+@pytest.mark.parametrize(("limit", "start"), [(30.0, 60.0), (600.0, 600.0)])
+def test_a_job_that_may_not_begin_yet_is_expected_once_it_may_and_its_gpus_are_free(
+    pool: Pool, limit: float, start: float
+) -> None:
+    aging = replace(pool.policy.classes["scenario"], sla_wait_seconds=5.0)
+    pool.policy = replace(pool.policy, classes={"scenario": aging})
+    pool.add_node("node-a", 1)
+    pool.submit("job-1", pri=5, dur=1000, time_limit_seconds=limit)
+    pool.submit("job-2", pri=5, at=2, begin_at=60.0)
+    pool.run_until(3)
+    told = explain(pool.state, pool.policy, "job-2", pool.now)
+    assert told is not None
+    assert (told.expected_start, told.no_start) == (pytest.approx(start, abs=10), "")
+    assert told.wakes_at == 60.0, "it does not age before that"
