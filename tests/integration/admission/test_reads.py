@@ -1,5 +1,6 @@
 """What can be seen: lists with filters and pages, references, reasons, nodes, GPUs, figures, teams, preemptions."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -159,6 +160,19 @@ async def test_a_job_that_nobody_decides_about_says_why(lone_admission: Admissio
     assert (await lone_admission.get(f"/v1/jobs/{job}/why"))[
         "reason"
     ] == f"the scheduler has not looked at it yet; {silent}"
+    assert (await lone_admission.get("/v1/cluster"))["scheduler_silent_seconds"] is None
+    await lone_admission.database.execute(
+        "INSERT INTO signs_of_life (pool_id, given_at) VALUES ($1, now() - interval '40 seconds')", pool
+    )
+    ((code, hangs),) = await reasons()
+    assert code == "undecided"
+    assert re.fullmatch(
+        r"the scheduler does not answer \(no sign of life for 4\ds\): nothing is decided until it does", hangs
+    )
+    assert (await lone_admission.get(f"/v1/jobs/{decided}/why"))["reason"].startswith("no room; the scheduler does not")
+    assert 40 <= (await lone_admission.get("/v1/cluster"))["scheduler_silent_seconds"] < 50
+    await lone_admission.database.execute("UPDATE pools SET taken_at = now()")
+    assert await reasons() == {("undecided", silent)}, "a new owner has a moment for its first sign"
     await lone_admission.set_state(job, "RUNNING", run_number=1)
     assert await reasons() == {("", "")}
 

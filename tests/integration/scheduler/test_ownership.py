@@ -1,6 +1,7 @@
 """The fence, the lock and the double check; what is lost and what is not when a commit fails."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -156,6 +157,20 @@ async def test_all_that_waited_long_for_an_owner_is_found_however_much_it_is(
                 await asyncio.sleep(0.01)
     finally:
         sweep.cancel()
+
+
+async def test_an_owner_gives_signs_of_life(pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "SIGN_SECONDS", 0.01)
+    publisher = Publisher(pool.settings, client="test", topics=())
+    signs = asyncio.create_task(owner.Owner(pool.settings, pool.store, publisher, pool.policy)._give_signs())
+    try:
+        async with asyncio.timeout(20):
+            seen: set[datetime | None] = set()
+            while len(seen - {None}) < 2:
+                seen.add(await pool.sql.fetchval("SELECT given_at FROM signs_of_life WHERE pool_id = 'default'"))
+                await asyncio.sleep(0.01)
+    finally:
+        signs.cancel()
 
 
 async def test_a_job_that_a_restored_database_does_not_know_is_not_taken_from_the_broker(pool: PoolUnderTest) -> None:

@@ -206,6 +206,18 @@ def test_doctor_names_a_mend_for_each_failure(server: StubServer, makeway: Makew
     assert all(finding["mend"] for finding in findings if finding["verdict"] != "OK")
 
 
+def test_a_scheduler_that_hangs_is_no_scheduler_that_decides(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", "/healthz", {"healthy": True, "checks": {"postgres": "ok"}})
+    server.on("GET", "/v1/cluster", CLUSTER | {"scheduler_silent_seconds": 42.4})
+    server.on("GET", "/v1/nodes", [])
+    server.on("GET", "/v1/gpus", [])
+    words = "scheduler-1 does not answer, no sign of life for 42s: nothing is decided until it does"
+    assert words in makeway("status").stdout
+    findings = json.loads(makeway("doctor", "--output", "json").stdout)["findings"]
+    (finding,) = [each for each in findings if each["check"] == "scheduler"]
+    assert (finding["verdict"], finding["detail"]) == ("FAIL", "scheduler-1 does not answer, no sign of life for 42s")
+
+
 def test_doctor_tells_a_stranger_on_the_port_from_no_answer(server: StubServer, makeway: Makeway) -> None:
     assert "is not makeway" in makeway("doctor").stdout
     assert "does not answer" in makeway("doctor", MAKEWAY_URL="http://127.0.0.1:9").stdout

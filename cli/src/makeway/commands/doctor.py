@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from makeway.client import Client, Patience
 from makeway.commands.options import Output, State
+from makeway.commands.overview import silence_of
 from makeway.context import CONTEXT_NAME, BadContext, Context, find_context
 from makeway.errors import NoCluster, NoContact, Refused
 from makeway.exit_codes import ExitCode
@@ -190,11 +191,12 @@ def _cluster(cluster: ClusterView) -> Iterator[Finding]:
         detail=f"command {own}, cluster {cluster.version}",
         mend="" if same else "install the same version on both sides",
     )
-    if cluster.scheduler:
+    wrong = silence_of(cluster) if cluster.scheduler else "none owns the pool"
+    if not wrong:
         yield Finding(check="scheduler", detail=f"{cluster.scheduler}, epoch {cluster.epoch}")
     else:
         mend = "read logs/scheduler.log in the state folder; waiting and running jobs are safe meanwhile"
-        yield Finding(check="scheduler", verdict=Verdict.FAIL, detail="none owns the pool", mend=mend)
+        yield Finding(check="scheduler", verdict=Verdict.FAIL, detail=wrong, mend=mend)
 
 
 def _nodes(nodes: Iterable[NodeView]) -> Iterator[Finding]:

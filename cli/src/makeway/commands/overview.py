@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from makeway_schemas.api import ClusterView, GpuTypeFigures, PreemptionView
+from makeway_schemas.durations import format_duration
 
 from makeway.commands.local_status import print_local_status
 from makeway.commands.options import Output, State, connect
@@ -52,11 +53,26 @@ def _fields(view: ClusterView) -> list[tuple[str, str]]:
     jobs = ", ".join(f"{count} {state}" for state, count in view.jobs.items() if count) or "none"
     return [
         ("version", view.version),
-        ("scheduler", view.scheduler or "none: nothing is decided until one is back"),
+        ("scheduler", _scheduler(view)),
         ("nodes", f"{view.nodes_ready} of {view.nodes} ready"),
         ("gpus", f"{view.gpus_leased} of {view.gpus} leased"),
         ("jobs", jobs),
     ]
+
+
+def _scheduler(view: ClusterView) -> str:
+    if not view.scheduler:
+        return "none: nothing is decided until one is back"
+    silence = silence_of(view)
+    return f"{silence}: nothing is decided until it does" if silence else view.scheduler
+
+
+def silence_of(view: ClusterView) -> str:
+    """That the scheduler is there and does not answer; empty where it does."""
+    if view.scheduler_silent_seconds is None:
+        return ""
+    seconds = format_duration(round(view.scheduler_silent_seconds))
+    return f"{view.scheduler} does not answer, no sign of life for {seconds}"
 
 
 def _type_row(figures: GpuTypeFigures) -> tuple[str, ...]:

@@ -92,4 +92,7 @@ class ClusterView(ApiModel):
     jobs: dict[str, int]
     by_type: tuple[GpuTypeFigures, ...]
     scheduler: str = Field(description="The pool's owner, or empty while it has none.")
+    scheduler_silent_seconds: float | None = Field(
+        default=None, description="For how long the owner has not answered, though it is there; null while it does."
+    )
     epoch: int

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from makeway_admission.answers import PROBLEMS, answer
 from makeway_admission.doors import ServiceDoors, Viewer
 from makeway_admission.reads import Record
+from makeway_admission.undecided import silence_of
 from makeway_admission.views import gpu_state
 
 router: Final = APIRouter(tags=["cluster"], responses=PROBLEMS)
@@ -42,6 +43,7 @@ async def cluster(doors: ServiceDoors, _principal: Viewer) -> Response:
                 for name, rows in groupby(by_type, key=lambda row: str(row["type_name"]))
             ),
             scheduler="" if owner is None else owner["owner"],
+            scheduler_silent_seconds=None if owner is None else silence_of(owner),
             epoch=0 if owner is None else owner["epoch"],
         )
     )

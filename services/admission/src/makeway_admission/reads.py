@@ -202,7 +202,7 @@ class Reads:
             return age
 
     async def pool_owner(self) -> Record | None:
-        """Who decides for the pool."""
+        """Who decides for the pool, and how long (``silent_seconds``, None: unknown) it has given no sign of life."""
         return await self._one("pool_owner", pool=self._pool, lock_key=lock_key(f"pool/{self._pool}"))
 
     async def list_teams(self, team: str | None) -> list[Record]:

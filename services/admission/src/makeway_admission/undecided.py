@@ -1,4 +1,4 @@
-"""What is said of jobs that wait while nobody decides: no scheduler is there, or its broker does not answer.
+"""What is said of jobs that wait while nobody decides: no scheduler is there, it hangs, or its broker is away.
 
 The scheduler starts and preempts nothing then, so it has no reason to store; it is told from what can be seen here.
 """
@@ -10,18 +10,23 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from makeway_schemas.api import JobView
+from makeway_schemas.durations import format_duration
 from makeway_schemas.states import JobState
 
 from makeway_admission.explained import has_passed, reason_as_of
+from makeway_admission.reads import Record
 from makeway_admission.store import Store
 
 NOT_MET: Final = "the scheduler has not looked at it yet"
 _NO_OWNER: Final = "no scheduler owns the pool: nothing is decided until one does"
+_NO_ANSWER: Final = "the scheduler does not answer (no sign of life for {}): nothing is decided until it does"
 _NO_BROKER: Final = "the message broker does not answer: nothing is started or preempted until it does"
 _CODE: Final = "undecided"
 _MOMENT: Final = timedelta(seconds=2)
 """A decision takes milliseconds; so long nobody needs to be told that there is none yet."""
 _FACT_WAITS_SECONDS: Final = 5.0
+_SILENT_SECONDS: Final = 10.0
+"""An owner gives a sign of life every 3 seconds; one that hangs keeps its session, and with it the pool."""
 
 ViewT = TypeVar("ViewT", bound=JobView)
 
@@ -31,8 +36,17 @@ async def pause_of(store: Store) -> str:
     owner = await store.pool_owner()
     if owner is None or not owner["owner"]:
         return _NO_OWNER
+    silent_seconds = silence_of(owner)
+    if silent_seconds is not None:
+        return _NO_ANSWER.format(format_duration(round(silent_seconds)))
     waiting_seconds = await store.oldest_fact_seconds()
     return _NO_BROKER if waiting_seconds is not None and waiting_seconds > _FACT_WAITS_SECONDS else ""
+
+
+def silence_of(owner: Record) -> float | None:
+    """For how many seconds the pool's owner has not answered, by its row; None where it does."""
+    silent_seconds: float | None = owner["silent_seconds"] if owner["owner"] else None
+    return silent_seconds if silent_seconds is not None and silent_seconds > _SILENT_SECONDS else None
 
 
 async def with_reasons(

@@ -45,6 +45,8 @@ from makeway_scheduler.store import MOST_UNAPPLIED, Store
 _LOG: Final = structlog.get_logger(__name__)
 STANDBY_SECONDS: Final = 0.5
 _DEAF_SECONDS: Final = 5.0
+SIGN_SECONDS: Final = 3.0
+"""How often an owner says that it lives. After three that are missing, admission says that it does not answer."""
 
 
 class Owner:
@@ -123,6 +125,7 @@ class Owner:
             async with asyncio.TaskGroup() as group:
                 for work in (loop.run(), outlet.run(), self._patiently(cycle), self._sweep(ledger, inbox, outlet)):
                     group.create_task(work)
+                group.create_task(self._give_signs())
         except ExceptionGroup as errors:
             self._heard_epoch = max(self._heard_epoch, ledger.epoch_heard)
             ours = errors.subgroup((CommitUncertain, Stale, Fenced))
@@ -136,6 +139,14 @@ class Owner:
             async for attempt in retry.backoff(initial_seconds=0.1, longest_seconds=2.0, retry_on=is_transient):
                 with attempt:
                     await cycle.run()
+
+    async def _give_signs(self) -> None:
+        """Say that this process lives: the pool's lock stays with one that hangs."""
+        while True:
+            async for attempt in retry.backoff(initial_seconds=0.5, longest_seconds=3.0, retry_on=is_transient):
+                with attempt:
+                    await self._store.give_sign()
+            await asyncio.sleep(SIGN_SECONDS)
 
     def _reader(self, inbox: Inbox) -> HotLoop:
         options = LoopOptions(

@@ -61,6 +61,10 @@ class Store:
         record: Any = await _QUERIES.take_pool(self._pool, pool=self._pool_id, owner=owner, heard=heard)
         return int(record)
 
+    async def give_sign(self) -> None:
+        """Store that the pool's owner lives at this moment."""
+        await _QUERIES.give_sign(self._pool, pool=self._pool_id)
+
     async def clock(self) -> float:
         """The database's clock, seconds since the epoch."""
         record = await _QUERIES.load_clock(self._pool)

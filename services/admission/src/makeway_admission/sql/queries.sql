@@ -318,14 +318,14 @@ SELECT state, count(*) AS jobs FROM job_states
 WHERE pool_id = :pool AND (ended_at IS NULL OR ended_at > now() - interval '1 day') GROUP BY state ORDER BY state;
 
 -- name: pool_owner^
--- The pool's epoch, and its owner for as long as its session holds the pool's advisory lock.
-SELECT p.epoch, CASE WHEN EXISTS (
+-- The pool's epoch, its owner for as long as its session holds the pool's advisory lock, and since when nothing is heard.
+SELECT p.epoch, extract(epoch FROM now() - greatest(p.taken_at, g.given_at))::double precision AS silent_seconds, CASE WHEN EXISTS (
     SELECT 1 FROM pg_locks AS l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
         AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
         AND ((l.classid::bigint << 32) | l.objid::bigint) = :lock_key::bigint
 ) THEN coalesce(p.owner, '') ELSE '' END AS owner
-FROM pools AS p WHERE p.pool_id = :pool;
+FROM pools AS p LEFT JOIN signs_of_life AS g ON g.pool_id = p.pool_id WHERE p.pool_id = :pool;
 
 -- name: list_teams
 -- Teams with what they use now: each GPU once a team, a share its fraction, without nodes declared dead.

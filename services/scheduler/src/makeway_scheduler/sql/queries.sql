@@ -4,6 +4,11 @@ INSERT INTO pools AS p (pool_id, epoch, owner, taken_at) VALUES (:pool, :heard +
 ON CONFLICT (pool_id) DO UPDATE SET epoch = greatest(p.epoch, :heard) + 1, owner = EXCLUDED.owner, taken_at = now()
 RETURNING epoch;
 
+-- name: give_sign!
+-- The owner lives: for whoever has to tell one that hangs from one that has nothing to do.
+INSERT INTO signs_of_life (pool_id, given_at) VALUES (:pool, now())
+ON CONFLICT (pool_id) DO UPDATE SET given_at = EXCLUDED.given_at;
+
 -- name: load_clock^
 -- The database's clock, seconds since the epoch.
 SELECT extract(epoch FROM clock_timestamp())::double precision AS now;
