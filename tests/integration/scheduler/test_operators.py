@@ -105,6 +105,16 @@ async def test_a_preemption_by_hand_of_a_run_that_has_ended_is_refused_by_its_nu
     assert (await pool.outcome(command), await pool.state(job)) == ("refused: run 1 has ended already", "QUEUED")
 
 
+async def test_a_preemption_by_hand_of_a_job_that_has_ended_is_refused_too(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(node.exited(f"{job}.1", ended()))
+    command = await pool.command(job, "preempt", run=1)
+    await pool.turn(command)
+    assert await pool.outcome(command) == "refused: the job has ended already"
+
+
 @pytest.mark.parametrize("force", [False, True])
 async def test_by_hand_a_job_that_is_not_preemptible_leaves_only_by_force(pool: PoolUnderTest, force: bool) -> None:
     node = Node("a")

@@ -10,7 +10,7 @@ from makeway_schemas.states import TERMINAL, WAITING, JobState
 
 from makeway.client import JobQuery
 from makeway.commands.options import Job, Jobs, Output, State, connect
-from makeway.commands.outcomes import outcome_of
+from makeway.commands.outcomes import outcome_of, outcome_of_preemption
 from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
 
 app = typer.Typer(rich_markup_mode=None)
@@ -220,16 +220,16 @@ def preempt(
 ) -> None:
     """Stop a job's run with its grace and put the job back into the queue. A protected run is refused.
 
-    One run is meant: if it has ended by the time this is carried out, a later one is left alone and that is said.
+    One run is meant: if it has ended before it is told, a later one is left alone and that is said, with exit code 120.
     """
     client = connect(state_dir)
     with client:
         answer = client.preempt(client.resolve(job), run=run, force=force)
-        outcome = outcome_of(client, answer.command_id)
+        outcome = outcome_of_preemption(client, answer)
     if output is OutputFormat.JSON:
         print_json(answer)
         return
-    print_out(f"{answer.job_id}  {safe(answer.message or outcome)}")
+    print_out(f"{answer.job_id}  {safe(outcome)}")
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """``status`` and ``preemptions``: the cluster as a whole."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -146,9 +147,17 @@ def _preemption_row(record: PreemptionView) -> tuple[str, ...]:
         record.preemptor_run or record.preemptor_job or "-",
         record.trigger,
         *(
-            "-" if at is None else f"+{(at - record.decided_at).total_seconds():.3f} s"
+            _step(record.decided_at, at)
             for at in (record.noticed_at, record.acked_at, record.exited_at, record.empty_at, record.bound_at)
         ),
         "-" if record.lost_gpu_seconds is None else f"{record.lost_gpu_seconds:.1f}",
         "; ".join(notes),
     )
+
+
+def _step(decided_at: datetime, at: datetime | None) -> str:
+    """How long after the decision a step was; a run that ended by itself may have done so before it."""
+    if at is None:
+        return "-"
+    seconds = (at - decided_at).total_seconds()
+    return f"+{seconds:.3f} s" if seconds >= 0 else f"{-seconds:.3f} s before"

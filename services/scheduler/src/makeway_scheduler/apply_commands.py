@@ -32,7 +32,9 @@ def apply_command_issued(ledger: Ledger, fact: CommandIssued, now: float) -> Non
         return
     job = ledger.jobs.get(fact.job_id)
     if job is None or job.ended_at is not None:
-        ledger.batch.applied_commands[fact.command_id] = "the job has ended already"
+        # It is no refusal to end what has ended; a run that is to be stopped is not there any more.
+        ended = "the job has ended already"
+        ledger.batch.applied_commands[fact.command_id] = f"{REFUSED}{ended}" if fact.command == "preempt" else ended
         return
     if fact.command_id in ledger.overtaken:
         ledger.batch.applied_commands[fact.command_id] = OVERTAKEN
