@@ -111,3 +111,12 @@ def test_to_be_exempt_after_a_while_is_not_to_be_preemptible() -> None:
     found = rights(preemption={"exempt_after": "1h"})
     assert isinstance(found, ClassRights)
     assert found.not_preemptible
+
+
+def test_a_job_that_excludes_every_node_it_names_is_refused() -> None:
+    assert isinstance(rights(constraints={"nodes": ["a", "b"], "exclude_nodes": ["a"]}), ClassRights)
+    problem = rights(constraints={"nodes": ["a"], "exclude_nodes": ["a", "b"]})
+    assert isinstance(problem, FieldProblem)
+    assert (problem.field, problem.message) == (
+        "constraints.exclude_nodes", "leaves none of the nodes that constraints.nodes names: a"
+    )  # fmt: skip

@@ -7,6 +7,7 @@
  5. the time limit is within the class's maximum
  6. the deadline is not past
  7. the job may begin before its deadline, and before its longest wait is over
+ 8. not every node that it names is excluded
 
 What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
 """
@@ -55,6 +56,7 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
         _objection(spec, job_class)
         or limits_objection(spec.time_limit, spec.deadline, job_class, now)
         or _begin_objection(spec, now)
+        or _nodes_objection(spec)
     )
     if problem is not None:
         return problem
@@ -120,6 +122,17 @@ def _begin_objection(spec: JobSpec, now: datetime) -> FieldProblem | None:
         longest = format_duration(spec.max_wait)
         return FieldProblem(field="begin_at", message=f"must be before the longest wait, max_wait {longest}, is over")
     return None
+
+
+def _nodes_objection(spec: JobSpec) -> FieldProblem | None:
+    where = spec.constraints
+    if not where.nodes or not set(where.nodes) <= set(where.exclude_nodes):
+        return None
+    named = ", ".join(where.nodes)
+    return FieldProblem(
+        field="constraints.exclude_nodes",
+        message=f"leaves none of the nodes that constraints.nodes names: {named}"[:500],
+    )
 
 
 def _unknown_class(name: str, classes: Mapping[str, JobClass]) -> str:
