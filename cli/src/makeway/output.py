@@ -6,6 +6,7 @@ that closes its end early (``| head -1``) silences stdout and changes nothing el
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -98,6 +99,14 @@ def age(since: datetime | None, now: datetime | None = None) -> str:
     seconds = max(0, round(((now or datetime.now(UTC)) - since).total_seconds()))
     size = 86400 if seconds >= 7 * 86400 else 3600 if seconds >= 2 * 86400 else 60 if seconds >= 3600 else 1
     return format_duration(seconds // size * size)
+
+
+_MOMENT: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
+
+
+def in_local_time(text: str) -> str:
+    """A sentence of the server, which gives moments in UTC, with each of them in the reader's zone."""
+    return _MOMENT.sub(lambda found: local_time(datetime.fromisoformat(found[0])), text)
 
 
 def local_time(at: datetime | None) -> str:

@@ -152,6 +152,30 @@ def test_changing_one_limit_of_a_team_keeps_the_others(server: StubServer, makew
     assert server.requests[-1].json == body | {"limit": None, "allowances": {"urgent": 4}}
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--weight", "nan"), "weight: should be a finite number"),
+        (("--weight", "-1"), "weight: should be greater than or equal to 0"),
+        (("--max-queued", "many"), "max_queued: must be a whole number"),
+    ],
+)
+def test_a_wrong_right_is_said_in_the_command_s_words(
+    server: StubServer, makeway: Makeway, given: tuple[str, str], said: str
+) -> None:
+    server.on("GET", "/v1/teams", [])
+    result = makeway("team", "set", "vision", *given)
+    assert result.returncode == 120
+    assert said in result.stderr
+    assert "Input should" not in result.stderr
+
+
+def test_the_help_of_a_team_s_rights_shows_one_entry_a_flag(makeway: Makeway) -> None:
+    said = " ".join(makeway("team", "set", "--help").stdout.split())
+    assert "--allow urgent=4 --allow high=10%" in said
+    assert "urgent=4, high" not in said
+
+
 def test_rights_may_be_in_per_cent_of_the_pool(server: StubServer, makeway: Makeway) -> None:
     body = {"limit": "50%", "guarantee": 2, "weight": 1.0, "max_queued": 50, "class_limits": {}}
     body |= {"allowances": {"urgent": "12.5%"}, "user_limit": None, "gpu_hours_per_month": None}
@@ -251,6 +275,24 @@ def test_every_verb_that_is_written_can_be_called() -> None:
         if command.callback is not None and module.name not in GROUPS
     }
     assert {name: module.rpartition(".")[2] for name, module in VERBS.items()} == written
+
+
+def test_why_gives_every_moment_in_the_reader_s_zone(server: StubServer, makeway: Makeway) -> None:
+    victim = {"run": "a.1", "value": 500, "spared": "not protected any more: until 2026-01-02T03:00:00+00:00 it was"}
+    view = {
+        "job_id": JOB_ID, "state": "QUEUED", "reason_code": "not_yet", "decision": "wait", "decided_at": NOW,
+        "reason": "it may begin at 2026-01-02T08:00:00+00:00", "as_of": NOW,
+        "detail": {
+            "possible_victims": [victim],
+            "expected_start": "none: not before 2026-01-02T08:00:00+00:00: no limit",
+        },
+    }  # fmt: skip
+    server.on("GET", f"/v1/jobs/{JOB_ID}/why", view)
+    out = makeway("why", JOB_ID, TZ="UTC").stdout
+    assert "it may begin at 2026-01-02 08:00:00 UTC (not_yet)" in out
+    assert "none: not before 2026-01-02 08:00:00 UTC: no limit" in out
+    assert "until 2026-01-02 03:00:00 UTC it was" in out
+    assert "T0" not in out
 
 
 def test_why_says_how_old_a_decision_is_and_what_lies_ahead(server: StubServer, makeway: Makeway) -> None:

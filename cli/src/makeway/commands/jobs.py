@@ -11,7 +11,18 @@ from makeway_schemas.states import TERMINAL, WAITING, JobState
 from makeway.client import JobQuery
 from makeway.commands.options import Job, Jobs, Output, State, connect
 from makeway.commands.outcomes import outcome_of, outcome_of_preemption
-from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table, safe, say
+from makeway.output import (
+    OutputFormat,
+    age,
+    in_local_time,
+    local_time,
+    print_fields,
+    print_json,
+    print_out,
+    print_table,
+    safe,
+    say,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -46,7 +57,7 @@ def _remarks(job: JobView) -> list[str]:
     """How it ended, or why it waits, with how its last run ended: the one says nothing of the other."""
     if job.state in TERMINAL:
         return [text for text in (job.message,) if text]
-    return [text for text in (job.message if job.state in WAITING else "", job.reason) if text]
+    return [in_local_time(text) for text in (job.message if job.state in WAITING else "", job.reason) if text]
 
 
 @app.command()
@@ -112,7 +123,7 @@ def _job_fields(job: JobDetail) -> list[tuple[str, str]]:
         ("id", job.job_id),
         ("name", job.name),
         ("state", job.state),
-        ("reason", job.reason),
+        ("reason", in_local_time(job.reason)),
         ("message", job.message),
         ("team", job.team),
         ("class", f"{job.class_name} (priority {job.priority})"),

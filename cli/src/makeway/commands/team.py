@@ -9,12 +9,23 @@ from makeway_schemas.names import team_name_objection
 from pydantic import ValidationError
 
 from makeway.commands.options import Output, State, connect
+from makeway.documents.problems import sentence_of
 from makeway.errors import SpecInvalid, SpecProblem
 from makeway.output import OutputFormat, print_json, print_table, say
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Entries = Annotated[list[str] | None, typer.Option(metavar="NAME=GPUS|PER CENT")]
+ClassLimits = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CLASS=GPUS", help="GPUs, or per cent, at most in a class; once for each class."),
+]
+Allowances = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RIGHT=GPUS",
+        help="GPUs, or per cent, of urgent, high, not_preemptible or hard_groups; once for each right.",
+    ),
+]
 
 
 @app.callback()
@@ -47,12 +58,12 @@ def set_team(
     ] = None,
     weight: Annotated[float | None, typer.Option(help="Its weight where the order is fair; 0 is last.")] = None,
     max_queued: Annotated[str | None, typer.Option(help="Most jobs that may wait.")] = None,
-    class_limit: Entries = None,
-    allow: Entries = None,
+    class_limit: ClassLimits = None,
+    allow: Allowances = None,
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Create a team or change what is named; --allow urgent=4, high=10%, not_preemptible=.., --class-limit low=2.
+    """Create a team or change what is named: --allow urgent=4 --allow high=10% --class-limit low=2.
 
     From the first team on, every team has only the rights that were set up for it, the team default too.
     """
@@ -106,8 +117,7 @@ def _body(values: dict[str, object]) -> TeamBody:
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         problems = (
-            SpecProblem(field=".".join(map(str, d["loc"])), message=d["msg"].removeprefix("Value error, "))
-            for d in details
+            SpecProblem(field=".".join(map(str, d["loc"])), message=sentence_of(d["type"], d["msg"])) for d in details
         )
         raise SpecInvalid(tuple(problems)) from error
 

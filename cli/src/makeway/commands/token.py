@@ -8,6 +8,7 @@ from makeway_schemas.durations import parse_duration
 from pydantic import ValidationError
 
 from makeway.commands.options import Output, State, connect
+from makeway.documents.problems import sentence_of
 from makeway.errors import SpecInvalid, SpecProblem
 from makeway.output import OutputFormat, local_time, print_json, print_out, print_table, say
 
@@ -40,9 +41,7 @@ def create(
         request = TokenRequest.model_validate({**values, "classes": tuple(class_name) if class_name else None})
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        problems = (
-            SpecProblem(field=str(d["loc"][0]), message=d["msg"].removeprefix("Value error, ")) for d in details
-        )
+        problems = (SpecProblem(field=str(d["loc"][0]), message=sentence_of(d["type"], d["msg"])) for d in details)
         raise SpecInvalid(tuple(problems)) from error
     client = connect(state_dir)
     with client:

@@ -8,7 +8,16 @@ from makeway_schemas.api import WhyView
 from makeway_schemas.states import TERMINAL, JobState
 
 from makeway.commands.options import Job, Output, State, connect
-from makeway.output import OutputFormat, age, local_time, print_fields, print_json, print_out, print_table
+from makeway.output import (
+    OutputFormat,
+    age,
+    in_local_time,
+    local_time,
+    print_fields,
+    print_json,
+    print_out,
+    print_table,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -48,12 +57,10 @@ def _why_fields(view: WhyView) -> list[tuple[str, str]]:
     decided = (
         "" if view.decided_at is None else f"{local_time(view.decided_at)}, {age(view.decided_at, view.as_of)} ago"
     )
+    reason = in_local_time(view.reason)
     return [
         ("state", view.state),
-        (
-            "reason",
-            f"{view.reason} ({view.reason_code})" if view.reason_code else view.reason or _PLAIN_REASONS[view.state],
-        ),
+        ("reason", f"{reason} ({view.reason_code})" if view.reason_code else reason or _PLAIN_REASONS[view.state]),
         ("place in the queue", place),
         ("decided", decided),
         *((name, _ahead_of_now(view.detail.get(field), view.as_of)) for name, field in _AHEAD),
@@ -68,8 +75,8 @@ def _ahead_of_now(at: object, now: datetime | None) -> str:
     try:
         moment = datetime.fromisoformat(at)
     except ValueError:
-        return at
-    return at if now is None or moment <= now else f"{local_time(moment)}, in {age(now, moment)}"
+        return in_local_time(at)
+    return local_time(moment) if now is None or moment <= now else f"{local_time(moment)}, in {age(now, moment)}"
 
 
 def _considered(view: WhyView) -> list[tuple[str, str]]:
@@ -86,9 +93,10 @@ def _detail(value: object, now: datetime | None) -> str:
     """A stored detail in words: counts, lists of sentences, runs with what spares them."""
     if isinstance(value, dict) and "run" in value:
         until = f" until {_ahead_of_now(value['until'], now)}" if value.get("until") else ""
-        return f"{value['run']} (value {value.get('value')}): {value.get('spared') or 'could make way'}{until}"
+        spared = in_local_time(value.get("spared") or "could make way")
+        return f"{value['run']} (value {value.get('value')}): {spared}{until}"
     if isinstance(value, dict):
         return ", ".join(f"{count} {word}" for word, count in value.items())
     if isinstance(value, list):
         return "; ".join(_detail(each, now) for each in value)
-    return str(value)
+    return in_local_time(str(value))

@@ -59,16 +59,17 @@ def placed(message: str, location: Location, document: Document, also: Sequence[
 
 def _problem(model: type[BaseModel], location: Location, kind: str, message: str, given: Any) -> tuple[str, Location]:
     if location and location[-1] == "[key]":  # the name of an entry, not its value
-        return f"is no name: {_sentence(kind, message)}", location[:-1]
+        return f"is no name: {sentence_of(kind, message)}", location[:-1]
     if kind == "extra_forbidden":
         return _unknown(model, location), location
-    text = _sentence(kind, message)
+    text = sentence_of(kind, message)
     if isinstance(given, str | int | float) and not isinstance(given, bool) and len(str(given)) <= _LONGEST_SHOWN:
         text += f" (given: {given})"
     return text, location
 
 
-def _sentence(kind: str, message: str) -> str:
+def sentence_of(kind: str, message: str) -> str:
+    """What pydantic says of a value (its kind of error, its message), in the command's words."""
     return _BY_TYPE.get(kind) or message.removeprefix("Value error, ").removeprefix("Input ")
 
 
