@@ -22,12 +22,11 @@ from makeway_policy.decide import decide
 from makeway_policy.model import Gpu, Job, LeaseState, Node, Shape, Team
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
+from makeway_scheduler.memory import made_to_last
 
 SHAPES = [Shape(gpus=1), Shape(gpus=1), Shape(gpus=1), Shape(gpus=2), Shape(gpus=2), Shape(gpus=4), Shape(gpus=8)]
 CLASSES = ["normal", "normal", "normal", "low", "low", "high"]
 BATCH = 64
-SET_APART = 16
-"""After so many rounds, some hundred milliseconds, memory is settled; the live scheduler does so every few seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +122,7 @@ class Bench:
 
 def sustained(bench: Bench, seconds: float) -> dict[str, int]:
     """Rates while batches of runs end, the time for applying the facts included."""
-    choices = starts = rounds = 0
+    choices = starts = 0
     spent = spent_cpu = 0.0
     while spent < seconds:
         bench.now += 1.0
@@ -131,17 +130,15 @@ def sustained(bench: Bench, seconds: float) -> dict[str, int]:
         leaving = [run for run in bench.state.runs.values() if run.lease_state is LeaseState.LEAVING]
         ending = [*leaving, *bench.random.sample(live, BATCH)]
         began, began_cpu = time.perf_counter(), time.process_time()
-        for run in ending:
-            lifecycle.run_released(bench.state, run.run_id, bench.now)
-            if not is_leaving(run):
-                bench.state.remove_job(run.job_id)
-                bench.submit()
-        decided = bench.decide()
+        with made_to_last():
+            for run in ending:
+                lifecycle.run_released(bench.state, run.run_id, bench.now)
+                if not is_leaving(run):
+                    bench.state.remove_job(run.job_id)
+                    bench.submit()
+            decided = bench.decide()
         choices += decided.choices
         starts += decided.starts
-        rounds += 1
-        if not rounds % SET_APART:
-            set_apart()
         spent += time.perf_counter() - began
         spent_cpu += time.process_time() - began_cpu
         bench.start_all()
@@ -157,26 +154,19 @@ def preemptions(bench: Bench, count: int) -> list[tuple[float, float]]:
     bench.decide()
     times: list[tuple[float, float]] = []
     while len(times) < count:
-        if not len(times) % SET_APART:
-            set_apart()
         # What time alone brings wakes the scheduler by itself.
         bench.now += 1.0
         bench.decide()
         bench.submit(bench.random.choice(SHAPES), "urgent")
         began, began_cpu = time.perf_counter(), time.process_time()
-        preempts = bench.decide().preempts
+        with made_to_last():
+            preempts = bench.decide().preempts
         if preempts:
             times.append(((time.perf_counter() - began) * 1000, (time.process_time() - began_cpu) * 1000))
         bench.end_some(0)
         bench.decide()
         bench.start_all()
     return times
-
-
-def set_apart() -> None:
-    """As the live scheduler does: what has lived for a while is left out of later garbage collections."""
-    gc.collect(1)
-    gc.freeze()
 
 
 def spread(times: list[float]) -> dict[str, float]:

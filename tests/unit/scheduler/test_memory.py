@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from makeway_scheduler import memory
-from makeway_scheduler.memory import Memory
+from makeway_scheduler.memory import Memory, made_to_last
 
 
 class Circle:
@@ -35,6 +35,26 @@ def test_young_garbage_goes_at_once() -> None:
     gone = weakref.ref(Circle())
     Memory().set_apart(idle=False)
     assert gone() is None
+
+
+def test_what_is_made_to_last_is_set_apart_unseen() -> None:
+    seen: list[str] = []
+    gc.collect()
+    with made_to_last():
+        gc.callbacks.append(lambda phase, _: seen.append(phase))
+        try:
+            kept = [Circle() for _ in range(100_000)]
+        finally:
+            gc.callbacks.pop()
+    assert not seen
+    assert gc.get_freeze_count() >= len(kept)
+    assert gc.isenabled()
+
+
+def test_young_garbage_goes_before_what_lasts_is_made() -> None:
+    gone = weakref.ref(Circle())
+    with made_to_last():
+        assert gone() is None
 
 
 def test_garbage_of_what_was_set_apart_goes_when_nobody_waits_and_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:

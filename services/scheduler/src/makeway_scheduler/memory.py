@@ -1,17 +1,34 @@
 """When memory is looked through for garbage: all of it seldom, since over a large pool that takes longer than a start.
 
 What the pool's state is made of is let go as soon as nobody refers to it; only what refers to itself in circles waits
-for the collector. So what has lived for a while is set apart from the next collections, and looked at again when the
-inbox is empty, once in an hour.
+for the collector. So what a decision makes is set apart unseen, what else has lived for a while is set apart from the
+next collections, and all of it is looked at again when the inbox is empty, once in an hour.
 """
 
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _ALL_SECONDS = 3600.0
 _YOUNG = 1
 _OBJECTS = 10_000
 """So many new objects make the collector look for garbage among them: a pass over much that waits makes thousands."""
+
+
+@contextmanager
+def made_to_last() -> Iterator[None]:
+    """What is made meanwhile refers to nothing in circles: it is set apart, and no collector looks at it.
+
+    Young garbage from before is let go first. Not to be waited in: it holds for all that is made in this process.
+    """
+    gc.collect(_YOUNG)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class Memory:

@@ -21,6 +21,7 @@ from makeway_scheduler.enact import enact
 from makeway_scheduler.errors import Fenced
 from makeway_scheduler.explanations import explain_waits
 from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.memory import made_to_last
 from makeway_scheduler.outlet import Outlet
 from makeway_scheduler.plans import PlanMaker
 from makeway_scheduler.policy_values import synchronise
@@ -73,10 +74,11 @@ class Steps:
         now = self.now
         ledger.begin()
         try:
-            self._apply(facts, silent, now)
             wake, again = self._next_wake, self._decide_again_at
-            if choose:
-                wake, again = self._choose(now)
+            with made_to_last():
+                self._apply(facts, silent, now)
+                if choose:
+                    wake, again = self._choose(now)
             await self._commit(skip_locked=skip_locked)
         except BaseException:
             ledger.rollback()
