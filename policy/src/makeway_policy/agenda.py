@@ -46,26 +46,21 @@ class Agenda:
         """Have a bucket judged (again), where it was not searched yet."""
         self._unblock(bucket)
         if bucket.entries:
-            if bucket.hints is not None:
+            if bucket.offers is not None:
                 self._searching[bucket] = None
             self._push(bucket, self._turns.of(bucket))
         else:
             self._searching.pop(bucket, None)
 
-    def offer(self, node_id: str) -> None:
-        """A node is worth searching for whoever is to be judged already, too."""
-        for bucket in self._searching:
-            bucket.hint(node_id)
-
     def widen(self, team: str | None = None) -> None:
         """Whoever of the team (None: of any) is to be judged already is searched for everywhere."""
         for bucket in self._searching:
             if team is None or bucket.team == team:
-                bucket.hints = None
+                bucket.offers = None
 
     def search_anew(self, bucket: Bucket) -> None:
         """Have a bucket judged (again), wherever it was searched before."""
-        bucket.hints = None
+        bucket.offers = None
         self.judge_again(bucket)
 
     def try_hold(self, run_id: str, key: Key) -> None:

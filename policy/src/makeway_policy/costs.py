@@ -39,7 +39,8 @@ def progress_of(job: Job, run: Run, now: float) -> float:
 
 def gpus_of(run: Run) -> int:
     """How many GPUs the run is on."""
-    return len({lease.gpu_id for lease in run.leases})
+    leases = run.leases
+    return 1 if len(leases) == 1 else len({lease.gpu_id for lease in leases})
 
 
 def grace_of(job: Job, policy: Policy) -> float:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Iterable
 
 from makeway_policy import placement
+from makeway_policy.card_room import CardRoom
 from makeway_policy.fragmentation import CARD_MILLI, WINDOW, Left, Want, demand_of, fragmentation, growth_steps
 from makeway_policy.model import Gpu, Job, LeaseKind, Member, Shape
-from makeway_policy.rooms import CardRoom, NodeRoom
+from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 
 _RENEWED_EVERY = 250

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 
 from makeway_policy import placement
-from makeway_policy.model import Shape
+from makeway_policy.model import LeaseKind, Shape
 from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy
 
@@ -14,6 +14,7 @@ class FreeNodes:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE
         self._order: list[tuple[int, str]] = []
         self._count: dict[str, int] = {}
 
@@ -78,7 +79,7 @@ class FreeCards:
                 found.update(node_id, 0)
             return
         for found in self._kinds.values():
-            found.update(node_id, self._cards(room, found.shape))
+            found.update(node_id, self._cards(room, found))
 
     def of(self, shape: Shape) -> FreeNodes:
         """The nodes with cards free for requests of the shape's kind."""
@@ -88,14 +89,16 @@ class FreeCards:
             found = self._kinds[key] = FreeNodes(shape)
             for node_id, room in self._rooms.items():
                 if takes_placements(room.node):
-                    found.update(node_id, self._cards(room, shape))
+                    found.update(node_id, self._cards(room, found))
         return found
 
     def has_room(self, shape: Shape) -> bool:
         """Whether any node has the free cards for one member of the shape."""
         return self.of(shape).any_with(max(1, shape.gpus))
 
-    def _cards(self, room: NodeRoom, shape: Shape) -> int:
-        if shape.gpus == 0:
+    def _cards(self, room: NodeRoom, kind: FreeNodes) -> int:
+        if kind.shape.gpus == 0:
             return 1
-        return placement.fitting_cards(room, shape, self._policy, later=False)
+        if kind.whole and room.uniform:
+            return room.free if room.free and placement.suits(room.cards[0].gpu, kind.shape, self._policy) else 0
+        return placement.fitting_cards(room, kind.shape, self._policy, later=False)

@@ -5,6 +5,7 @@ from itertools import islice
 
 from makeway_policy import placement, priority
 from makeway_policy.model import Job, Shape
+from makeway_policy.offers import Offers
 from makeway_policy.queue import WaitingQueue
 from makeway_policy.reach import OUT_OF_REACH, NodeReach, Threshold
 from makeway_policy.rules import Policy
@@ -36,6 +37,7 @@ class Hosts:
         self.queue = queue
         self.reaches = reaches
         self._reach_of_filled = reach_of_filled
+        self.offers = Offers()
         self._filled: dict[str, None] = {}
         self._victim_nodes = VictimNodes(policy, reaches, self.reach_of)
 
@@ -88,17 +90,18 @@ class Hosts:
             return
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
         place = self.queue.place.get(job.job_id)
-        hints = None
+        offering = None
         if place is not None and place[0].searched == job.job_id and job.shape.members == 1:
-            hints = place[0].hints
+            offers = place[0].offers
+            offering = None if offers is None else self.offers.since(offers)
         if over:
             own = self._own_hosts(job, limit)
             # Where one run of its team leaves for a gang, its other members may be anywhere.
             others = self._within(job.shape, limit, now, overrides) if job.shape.members > 1 else ()
             mine = {host.node_id for host in own}
             found: Iterable[Host] = [*own, *islice((each for each in others if each.node_id not in mine), _OWN_NODES)]
-        elif hints is not None:
-            found = self._as_hosts(hints, job.shape, limit, overrides)
+        elif offering is not None:
+            found = self._as_hosts(offering, job.shape, limit, overrides)
         else:
             found = self._within(job.shape, limit, now, overrides)
         for host in found:
@@ -127,7 +130,7 @@ class Hosts:
 
     def _as_hosts(self, node_ids: Iterable[str], shape: Shape, limit: Threshold, overrides: bool) -> list[Host]:
         found = []
-        for node_id in sorted(node_ids):
+        for node_id in node_ids:
             reach = self.reach_of(node_id)
             bound = OUT_OF_REACH if reach is None else reach.bound(shape, overrides=overrides)
             if bound <= limit:

@@ -95,7 +95,7 @@ class Index:
         """Keep a bucket out until something changes that concerns it."""
         bucket.blocked = refusal
         limited = refusal.reason is Reason.RESERVED_FOR_ANOTHER or "kept_for" in refusal.detail
-        bucket.hints = set() if refusal.reason is Reason.NO_ROOM and not limited else None
+        bucket.offers = self.hosts.offers.count if refusal.reason is Reason.NO_ROOM and not limited else None
         bucket.searched = bucket.head
         self.reservers.block(bucket)
         job = self.state.jobs[bucket.head]

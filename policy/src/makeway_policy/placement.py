@@ -15,9 +15,10 @@ tightest card, NVLink groups kept whole, neighbours together; ties end in GPU in
 
 from collections.abc import Sequence
 
+from makeway_policy.card_room import CardRoom
 from makeway_policy.copies import value
 from makeway_policy.model import Gpu, Job, Lease, LeaseKind, Member, Node, Shape, Topology
-from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
+from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy, Strategy
 
 

@@ -68,6 +68,29 @@ def of_run(state: PoolState, policy: Policy, run: Run, now: float, *, overrides:
     )
 
 
+def outlook(state: PoolState, policy: Policy, job: Job, run: Run, now: float) -> tuple[bool, bool, float]:
+    """(whether anything protects the run of the job, the same against whoever overrides minimum runs, when time alone
+    changes either, infinite where it never does): `of_run` twice and `protection_changes_at`, without their words."""
+    rules = class_of(job, policy)
+    if is_hold(run):
+        return False, False, _NEVER
+    if not is_preemptible_under(rules, job):
+        return True, True, _NEVER
+    started, soon = run.started_at, now + _ROUNDING
+    run_ends = minimum_run_ends(rules, run, policy)
+    budget = _budget_returns_at(job, rules, now)
+    other = _by_group(state, job) is not None or _by_exemption(job, run, now) is not None
+    opens_at = _NEVER if started is None else started + policy.override_after_budget_seconds
+    moments = [run_ends, budget, opens_at]
+    if started is not None and job.exempt_after_seconds is not None:
+        moments.append(started + job.exempt_after_seconds)
+    return (
+        other or budget is not None or (run_ends is not None and run_ends > soon),
+        other or (budget is not None and opens_at > soon),
+        min([at for at in moments if at is not None and at > now], default=_NEVER),
+    )
+
+
 def is_hold(run: Run) -> bool:
     """Whether the run only holds GPUs for a start to come."""
     return run.lease_state in (LeaseState.NEXT, LeaseState.PENDING)

@@ -18,7 +18,6 @@ from makeway_policy.rules import Order, Policy
 from makeway_policy.state import PoolState
 
 _STEPS_AN_OCTAVE = 8
-_MOST_HINTS = 64
 
 Entry = tuple[int, float, int, str]
 """(-q, submit time, admission number, job id): the order inside a bucket."""
@@ -37,9 +36,9 @@ Lane = str | None
 class Bucket:
     """Identical waiting jobs, first in queue order first. `blocked` is why the first does not start; None: to judge.
 
-    `cap` is the q at which aging ends for them (None: it adds nothing). `hints` are the only nodes worth searching for
-    victims since the last search, for the job `searched`, found none (None: search all). `told` is the reason that its
-    first jobs were told last.
+    `cap` is the q at which aging ends for them (None: it adds nothing). When the last search for victims, for the job
+    `searched`, found none, there had been `offers`: only what was offered since is worth searching (None: search all).
+    `told` is the reason that its first jobs were told last.
     """
 
     key: tuple[object, ...]
@@ -48,7 +47,7 @@ class Bucket:
     entries: list[Entry] = field(default_factory=list)
     blocked: Refusal | None = None
     told: Reason | None = None
-    hints: set[str] | None = None
+    offers: int | None = None
     searched: str | None = None
     listed_at: Key | None = None
 
@@ -56,13 +55,6 @@ class Bucket:
     def head(self) -> str:
         """The id of its first job."""
         return self.entries[0][3]
-
-    def hint(self, node_id: str) -> None:
-        """A node is worth searching, too; of very many all are searched, which costs no more."""
-        if self.hints is not None:
-            self.hints.add(node_id)
-            if len(self.hints) > _MOST_HINTS:
-                self.hints = None
 
     def capped(self, entry: Entry) -> bool:
         """Whether the boost of a job of it has reached its cap."""

@@ -10,9 +10,10 @@ from dataclasses import field
 from operator import attrgetter
 
 from makeway_policy import costs, placement, protection
+from makeway_policy.card_room import CardRoom
 from makeway_policy.copies import value
 from makeway_policy.model import LeaseKind, LeaseState, NodeHealth, Run, Shape
-from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
+from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
@@ -220,21 +221,18 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
     # Whoever won as aged has Δ in its v already: base against base, anybody may be first.
     later = (-_ENDLESS, -_ENDLESS) if run.promoted else (-job.submitted_at, float(-job.order))
     threshold = (float(run.v), *later)
-    plain = protection.of_run(state, policy, run, now, overrides=False)
-    override = plain and protection.of_run(state, policy, run, now, overrides=True)
-    changes_at = protection.protection_changes_at(state, policy, run, now)
-    hold = protection.is_hold(run)
-    lost = 0.0 if hold else costs.lost_seconds(job, run, policy, now)
-    gpus = costs.gpus_of(run)
-    grace = 0.0 if hold else costs.grace_of(job, policy)
-    grows = run.started_at is not None and not hold and lost > 0
-    since, growth = (now, costs.growth_of(job, run, policy, now)) if grows else (_ENDLESS, 0.0)
+    plain, override, changes_at = protection.outlook(state, policy, job, run, now)
+    gpus, lost, grace, since, growth = costs.gpus_of(run), 0.0, 0.0, _ENDLESS, 0.0
+    if not protection.is_hold(run):
+        lost, grace = costs.lost_seconds(job, run, policy, now), costs.grace_of(job, policy)
+        if run.started_at is not None and lost > 0:
+            since, growth = now, costs.growth_of(job, run, policy, now)
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,
         gpus=gpus,
         grace=grace,
-        changes_at=_ENDLESS if changes_at is None else changes_at,
+        changes_at=changes_at,
         costs=(lost, since, growth, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
     )
 

@@ -155,15 +155,15 @@ class ReachTable:
         places: list[tuple[int, int]] = []
         figures: list[tuple[float, ...]] = []
         for row, reach in zip(rows, reaches, strict=True):
-            before, after = _cards_of(self.reaches[row]), _cards_of(reach)
-            same_hardware = len(before) == len(after)
+            known = self.reaches[row]
+            before, after = _cards_of(known), _cards_of(reach)
             for place, (old, new) in enumerate(zip_longest(before, after)):
                 if new is not old:
                     places.append((place, row))
                     figures.append(_NO_FIGURES if new is None else new.figures)
-                    same_hardware = same_hardware and old.card.gpu is new.card.gpu
             self.reaches[row] = reach
-            if not same_hardware:
+            same = known is not None and reach is not None and known.room.gpu_ids is reach.room.gpu_ids
+            if not same or len(before) != len(after):
                 self._note_hardware(row, [card.card.gpu for card in after])
         if places:
             self._figures[tuple(zip(*places, strict=True))] = figures

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from makeway_policy import placement, quota
+from makeway_policy.card_room import CardRoom
 from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
 from makeway_policy.moments import moment
 from makeway_policy.priority import base, class_of, outranks, preemption_value
-from makeway_policy.rooms import CardRoom, NodeRoom, takes_placements
+from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Backfill, MayPreempt, Policy
 from makeway_policy.state import PoolState, is_leaving
 

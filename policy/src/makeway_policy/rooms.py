@@ -1,63 +1,30 @@
-"""How much room a card and a node have: now, and later, when what is leaving has left.
-
-A run is *leaving* when its stop is decided, whatever state its leases have. Now: LIVE and LEAVING fit the card, and so
-do LIVE and NEXT, so a run that starts at once needs what both leave over. Later: what stays (LIVE), is to come (NEXT)
-and is kept (PENDING) must fit together with the newcomer.
-"""
+"""How much room a node has, on its cards (see `card_room`) and of CPU and memory: now, and later."""
 
 from collections.abc import Collection, Iterable, Sequence
 
+from makeway_policy.card_room import CardRoom, card_room
 from makeway_policy.copies import changed, value
-from makeway_policy.model import Gpu, GpuHealth, Lease, LeaseKind, LeaseState, Member, Node, Run
+from makeway_policy.model import GpuHealth, Lease, LeaseState, Member, Node, Run
 from makeway_policy.state import PoolState, is_leaving
 
 _ENDLESS = float("inf")
 _NOT_COUNTED = (_ENDLESS, _ENDLESS, _ENDLESS, _ENDLESS)
-_NO_KINDS: frozenset[LeaseKind] = frozenset()
-_KINDS = {kind: frozenset({kind}) for kind in LeaseKind}
-
-
-@value(frozen=True, kw_only=True, slots=True)
-class CardRoom:
-    """What is left of one GPU. `kinds` are the kinds of leases on it, which never mix.
-
-    `leaving` are the runs on it that are going (a card whose room now suffices need not wait for them), `staying` those
-    that are not, `runs` all of them.
-    """
-
-    gpu: Gpu
-    vram_now: int
-    slots_now: int
-    kinds_now: frozenset[LeaseKind]
-    vram_later: int
-    slots_later: int
-    kinds_later: frozenset[LeaseKind]
-    leaving: tuple[str, ...]
-    staying: tuple[str, ...]
-    runs: tuple[Run, ...]
-
-    @property
-    def empty_now(self) -> bool:
-        """Whether nothing is or will be on it."""
-        return not self.kinds_now
-
-    @property
-    def empty_later(self) -> bool:
-        """Whether nothing will be on it once what is leaving has left."""
-        return not self.kinds_later
 
 
 @value(frozen=True, kw_only=True, slots=True)
 class NodeRoom:
-    """What is left of one node; `cards` by index, `leaving` the runs that are going, the soonest first (where the node
-    counts neither CPU nor memory, those that have a card).
+    """What is left of one node.
 
-    `uniform` says that all cards are of one kind, so that what suits one suits all. CPU and memory of a node that does
-    not count them are infinite.
+    `cards` are by index, `gpu_ids` theirs (the same tuple as long as the hardware is the same), `free` is how many of
+    them have nothing on them now. `leaving` are the runs that are going, the soonest first (where the node counts
+    neither CPU nor memory, those that have a card). `uniform` says that all cards are of one kind, so that what suits
+    one suits all. CPU and memory of a node that does not count them are infinite.
     """
 
     node: Node
     cards: tuple[CardRoom, ...]
+    gpu_ids: tuple[str, ...]
+    free: int
     cpus_now: float
     memory_now: float
     cpus_later: float
@@ -70,7 +37,9 @@ class NodeRoom:
 
 def grew(old: NodeRoom, new: NodeRoom) -> bool:
     """Whether there is more room of any kind than before."""
-    if new.node != old.node or new.gpu_count != old.gpu_count or len(new.cards) != len(old.cards):
+    if new.node is not old.node and new.node != old.node:
+        return True
+    if new.gpu_count != old.gpu_count or len(new.cards) != len(old.cards):
         return True
     if new.cpus_now > old.cpus_now or new.cpus_later > old.cpus_later:
         return True
@@ -96,35 +65,37 @@ def takes_placements(node: Node) -> bool:
     return node.takes_placements
 
 
-def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:
-    """Whole card, sized share, or slots without a size."""
-    if lease.slots >= gpu.slots and lease.vram_mib >= gpu.vram_mib:
-        return LeaseKind.WHOLE
-    return LeaseKind.SIZED if lease.vram_mib else LeaseKind.SLOTS
-
-
 def node_room(state: PoolState, node: Node) -> NodeRoom:
     """The node's room as things are."""
     usable = sorted(
         (gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE and not gpu.in_mig_mode),
         key=lambda gpu: (gpu.index, gpu.gpu_id),
     )
-    cards = tuple(_card_room(gpu, state.runs_on_gpu(gpu.gpu_id), (), ()) for gpu in usable)
+    cards = tuple(card_room(gpu, state.runs_on_gpu(gpu.gpu_id)) for gpu in usable)
     uniform = len({(gpu.type_name, gpu.vram_mib, gpu.mig_profile) for gpu in usable}) == 1
     return _node_room(state, node, cards, uniform)
 
 
 def renewed(state: PoolState, before: NodeRoom, moved: Collection[str]) -> NodeRoom:
     """The room of a node whose hardware is as before, and on whose GPUs in `moved` other runs are, or the same anew."""
-    cards = tuple(
-        [
-            _card_room(card.gpu, state.runs_on_gpu(card.gpu.gpu_id), (), ()) if card.gpu.gpu_id in moved else card
-            for card in before.cards
-        ]
-    )
+    anew = list(before.cards)
+    free, going = before.free, bool(before.leaving)
+    for place, gpu_id in enumerate(before.gpu_ids):
+        if gpu_id in moved:
+            old = anew[place]
+            new = anew[place] = card_room(old.gpu, state.runs_on_gpu(gpu_id))
+            free += new.empty_now - old.empty_now
+            going = going or bool(new.leaving)
+    cards = tuple(anew)
     if _counts(before.node):
-        return _node_room(state, before.node, cards, before.uniform)
-    return changed(before, cards=cards, leaving=_leaving(cards))
+        return changed(_node_room(state, before.node, cards, before.uniform), gpu_ids=before.gpu_ids)
+    return changed(before, cards=cards, free=free, leaving=_leaving(cards) if going else ())
+
+
+def with_cards(room: NodeRoom, cards: Sequence[CardRoom]) -> NodeRoom:
+    """The node's room if it had only these of its cards."""
+    gpu_ids = tuple([card.gpu.gpu_id for card in cards])
+    return changed(room, cards=tuple(cards), gpu_ids=gpu_ids, free=sum([card.empty_now for card in cards]))
 
 
 def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: Collection[Member]) -> NodeRoom:
@@ -138,7 +109,7 @@ def trial_room(state: PoolState, room: NodeRoom, gone: Collection[str], added: C
         for lease in member.leases:
             leases.setdefault(lease.gpu_id, []).append(lease)
     cards = tuple(
-        _card_room(card.gpu, card.runs, gone, leases.get(card.gpu.gpu_id, ()))
+        card_room(card.gpu, card.runs, gone, leases.get(card.gpu.gpu_id, ()))
         if card.gpu.gpu_id in leases or any(run_id in gone for run_id in card.staying)
         else card
         for card in room.cards
@@ -163,6 +134,8 @@ def _node_room(
     return NodeRoom(
         node=node,
         cards=cards,
+        gpu_ids=tuple([card.gpu.gpu_id for card in cards]),
+        free=sum([card.empty_now for card in cards]),
         cpus_now=host[0],
         memory_now=host[1],
         cpus_later=host[2],
@@ -187,103 +160,6 @@ def _leaving(cards: Iterable[CardRoom]) -> tuple[Run, ...]:
 
 def _soonest_first(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: (_ENDLESS if run.leaves_by is None else run.leaves_by, run.run_id)))
-
-
-def _card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str], added: Collection[Lease]) -> CardRoom:
-    if not runs and not added:
-        return CardRoom(
-            gpu=gpu, vram_now=gpu.vram_mib, slots_now=gpu.slots, kinds_now=_NO_KINDS, vram_later=gpu.vram_mib,
-            slots_later=gpu.slots, kinds_later=_NO_KINDS, leaving=(), staying=(), runs=(),
-        )  # fmt: skip
-    if len(runs) == 1 and not added:
-        alone = _taken_by_one(gpu, runs, gone)
-        if alone is not None:
-            return alone
-    live = [0, 0]
-    stopping = [0, 0]
-    coming = [0, 0]
-    kept = [0, 0]
-    kinds_now: set[LeaseKind] = set()
-    kinds_later: set[LeaseKind] = set()
-    leaving: list[str] = []
-    staying: list[str] = []
-    for run in runs:
-        going = is_leaving(run) or run.run_id in gone
-        for lease in run.leases:
-            if lease.gpu_id != gpu.gpu_id:
-                continue
-            kind = lease_kind(gpu, lease)
-            sums = _sums(run, going, live, stopping, coming, kept)
-            sums[0] += lease.vram_mib
-            sums[1] += lease.slots
-            kinds_now.add(kind)
-            if not going:
-                kinds_later.add(kind)
-                if run.lease_state is LeaseState.NEXT:
-                    kept[0] += lease.vram_mib
-                    kept[1] += lease.slots
-        for member in run.moves_to:
-            for lease in member.leases:
-                if lease.gpu_id == gpu.gpu_id:
-                    kept[0] += lease.vram_mib
-                    kept[1] += lease.slots
-                    kinds_now.add(lease_kind(gpu, lease))
-                    kinds_later.add(lease_kind(gpu, lease))
-        if going and any(lease.gpu_id == gpu.gpu_id for lease in run.leases):
-            leaving.append(run.run_id)
-        elif not going:
-            staying.append(run.run_id)
-    for lease in added:
-        live[0] += lease.vram_mib
-        live[1] += lease.slots
-        kinds_now.add(lease_kind(gpu, lease))
-        kinds_later.add(lease_kind(gpu, lease))
-    return CardRoom(
-        gpu=gpu,
-        vram_now=gpu.vram_mib - live[0] - max(stopping[0], coming[0], kept[0]),
-        slots_now=gpu.slots - live[1] - max(stopping[1], coming[1], kept[1]),
-        kinds_now=frozenset(kinds_now),
-        vram_later=gpu.vram_mib - live[0] - kept[0],
-        slots_later=gpu.slots - live[1] - kept[1],
-        kinds_later=frozenset(kinds_later),
-        leaving=tuple(leaving),
-        staying=tuple(staying),
-        runs=runs,
-    )
-
-
-def _taken_by_one(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str]) -> CardRoom | None:
-    """What the general case gives for the usual card: one run with one lease, LIVE or LEAVING. None for any other."""
-    run = runs[0]
-    leases: Sequence[Lease] = run.leases
-    if len(leases) > 1:
-        leases = [lease for lease in leases if lease.gpu_id == gpu.gpu_id]
-    if len(leases) != 1 or run.moves_to or run.lease_state not in (LeaseState.LIVE, LeaseState.LEAVING):
-        return None
-    lease = leases[0]
-    going = is_leaving(run) or run.run_id in gone
-    kinds = _KINDS[lease_kind(gpu, lease)]
-    vram_left, slots_left = gpu.vram_mib - lease.vram_mib, gpu.slots - lease.slots
-    return CardRoom(
-        gpu=gpu,
-        vram_now=vram_left,
-        slots_now=slots_left,
-        kinds_now=kinds,
-        vram_later=gpu.vram_mib if going else vram_left,
-        slots_later=gpu.slots if going else slots_left,
-        kinds_later=_NO_KINDS if going else kinds,
-        leaving=(run.run_id,) if going else (),
-        staying=() if going else (run.run_id,),
-        runs=runs,
-    )
-
-
-def _sums(run: Run, going: bool, live: list[int], stopping: list[int], coming: list[int], kept: list[int]) -> list[int]:
-    if run.lease_state is LeaseState.NEXT:
-        return coming
-    if run.lease_state is LeaseState.PENDING:
-        return [0, 0] if going else kept
-    return stopping if going else live
 
 
 def _host_room(

@@ -66,7 +66,9 @@ class Usage:
 
         Returns the teams whose usage has changed, and whether they use less of something than before.
         """
-        sums: dict[Key, list[int]] = {}
+        # GPUs of one run share one value: it is counted once, so many times.
+        times: dict[int, int] = {}
+        of_times: dict[int, tuple[Share, ...]] = {}
         alone: dict[_Whole, tuple[Share, ...]] = {}
         for gpu_id, gpu, runs in found:
             old = self._shares_of_gpu.get(gpu_id, ())
@@ -74,16 +76,18 @@ class Usage:
             if old == new:
                 continue
             for shares, sign in ((old, -1), (new, 1)):
-                for key, now, later in shares:
-                    total = sums.get(key)
-                    if total is None:
-                        total = sums[key] = [0, 0]
-                    total[0] += sign * now
-                    total[1] += sign * later
+                times[id(shares)] = times.get(id(shares), 0) + sign
+                of_times[id(shares)] = shares
             if new:
                 self._journal.put(self._shares_of_gpu, gpu_id, new)
             else:
                 self._journal.delete(self._shares_of_gpu, gpu_id)
+        sums: dict[Key, list[int]] = {}
+        for each, number in times.items():
+            for key, now, later in of_times[each]:
+                total = sums.setdefault(key, [0, 0])
+                total[0] += number * now
+                total[1] += number * later
         return self._add(sums)
 
     def _add(self, sums: Mapping[Key, list[int]]) -> dict[str, bool]:

@@ -1,14 +1,13 @@
 """Whether a preemptor has room once a set of victims has left, whether the set is legal, whom of it can be spared."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from makeway_policy import placement, protection, quota
 from makeway_policy.candidates import Candidate, groups_of, leaves_by
 from makeway_policy.model import LeaseKind
 from makeway_policy.priority import class_of
 from makeway_policy.question import Question
-from makeway_policy.rooms import NodeRoom, trial_room
+from makeway_policy.rooms import NodeRoom, trial_room, with_cards
 from makeway_policy.victim_sets import Plan, plan_of
 
 
@@ -76,8 +75,8 @@ def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: 
     if not slow:
         return room
     taken = {run_id for run_id in gone if protection.is_hold(question.state.runs[run_id])}
-    cards = (card for card in room.cards if not slow.intersection(card.leaving) or taken.intersection(card.leaving))
-    return replace(room, cards=tuple(cards))
+    cards = [card for card in room.cards if not slow.intersection(card.leaving) or taken.intersection(card.leaving)]
+    return with_cards(room, cards)
 
 
 def _group_broken(question: Question, taken: Sequence[Candidate]) -> bool:

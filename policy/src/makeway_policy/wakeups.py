@@ -19,7 +19,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from makeway_policy import priority, quota
+from makeway_policy import priority, protection, quota
 from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
@@ -163,9 +163,15 @@ class Wakeups:
             if blocked.any_over_quota:
                 threshold = (float(run.v), -math.inf, -math.inf)
                 self._search_anew(blocked.over_quota(job.team, threshold))
-            if self._at.turns.fair or priority.queue_value(job, self._at.policy, now)[0] > run.v:
+            early = self._at.turns.fair or priority.queue_value(job, self._at.policy, now)[0] > run.v
+            if early and self._may_be_reached(run, now):
                 for node_id in run.node_ids:
                     self._by_node(node_id)
+
+    def _may_be_reached(self, run: Run, now: float) -> bool:
+        """Whether anybody who waits could take a new run, for all that protects it."""
+        guarded = protection.of_run(self._at.state, self._at.policy, run, now, overrides=False) is not None
+        return self._at.agenda.blocked.may_reach((float(run.v), -math.inf, -math.inf), overriding=guarded)
 
     def _by_hardware(self) -> None:
         blocked = self._at.agenda.blocked
@@ -210,11 +216,9 @@ class Wakeups:
         reach = self._at.hosts.reach_of(node_id)
         if reach is None:
             return
-        self._at.agenda.offer(node_id)
-        for bucket, at_once in tuple(self._at.agenda.blocked.reached(reach)):
-            bucket.hint(node_id)
-            if at_once:
-                self._at.agenda.judge_again(bucket)
+        self._at.hosts.offers.add(node_id)
+        for bucket in self._at.agenda.blocked.reached(reach):
+            self._at.agenda.judge_again(bucket)
 
     def _by_room(self, nodes: Collection[str]) -> None:
         for shape in self._at.agenda.blocked.shapes():

@@ -162,19 +162,29 @@ class Blocked:
         """All buckets that were blocked for a reason."""
         return list(self._by_reason.get(reason, ()))
 
-    def reached(self, reach: NodeReach) -> Iterator[tuple[Bucket, bool]]:
-        """The buckets that may reach what a node has to offer now, and whether they are to be judged for it.
+    def reached(self, reach: NodeReach) -> list[Bucket]:
+        """The buckets that are to be judged for what a node has to offer now, as they may reach it.
 
         What is free needs no reach: it is offered in turn (see `next_of`), as far as it is what they want, which on a
         node of several models it may not be. Whoever has its turn and may not have it may look for victims there.
         """
+        turns = reach.room.uniform and not reach.counts_host
+        found: list[Bucket] = []
         for (shape, overrides, content), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
-            in_turn = bound == FREE and content and not reach.counts_host and reach.room.uniform
-            start = bisect_left(takers, (bound,))
-            yield from [(bucket, not in_turn) for _, _, bucket in takers[start:]]
+            if bound <= takers[-1][0] and not (turns and content and bound == FREE):
+                found.extend([bucket for _, _, bucket in takers[bisect_left(takers, (bound,)) :]])
+        return found
+
+    def may_reach(self, threshold: Threshold, *, overriding: bool) -> bool:
+        """Whether any bucket may reach so far for victims; `overriding`: any that overrides minimum runs."""
+        return any(
+            takers[-1][0] >= threshold
+            for (_, overrides, _), takers in self._takers.items()
+            if takers and (overrides or not overriding)
+        )
 
 
 def _entry(place: tuple[Entry, Bucket]) -> Entry:
