@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from makeway_policy import placement, priority
-from makeway_policy.model import Job, Shape
+from makeway_policy.model import Job, LeaseKind, Shape
 from makeway_policy.offers import Offers
 from makeway_policy.queue import WaitingQueue
 from makeway_policy.reach import OUT_OF_REACH, NodeReach, Threshold
+from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 from makeway_policy.victim_nodes import Host, VictimNodes
@@ -15,7 +16,7 @@ from makeway_policy.victim_nodes import Host, VictimNodes
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
 _LEFT_STALE = 256
-_LEFT_FILLED = 32
+_LEFT_FILLED = 96
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
@@ -29,25 +30,29 @@ class Hosts:
         state: PoolState,
         policy: Policy,
         queue: WaitingQueue,
-        reaches: dict[str, NodeReach],
+        nodes: tuple[dict[str, NodeRoom], dict[str, NodeReach]],
         reach_of_filled: Callable[[str], None],
     ) -> None:
         self.state = state
         self.policy = policy
         self.queue = queue
-        self.reaches = reaches
+        self._rooms, self.reaches = nodes
         self._reach_of_filled = reach_of_filled
         self.offers = Offers()
-        self._filled: dict[str, None] = {}
-        self._victim_nodes = VictimNodes(policy, reaches, self.reach_of)
+        self._filled: dict[str, bool] = {}
+        self._victim_nodes = VictimNodes(policy, self.reaches, self.reaches.get)
 
     def node_changed(self, node_id: str) -> None:
         """What a node has to offer is known, and may be more than before."""
         self._victim_nodes.nodes_changed((node_id,))
 
-    def filled(self, node_id: str) -> None:
-        """A node has less to offer than is noted: how much is found out when somebody asks for it."""
-        self._filled[node_id] = None
+    def filled(self, node_id: str, *, guarded: bool) -> None:
+        """A node has less to offer than is noted: how much is found out when somebody asks for it.
+
+        `guarded`: whoever came or started there is protected from all who do not override minimum runs.
+        """
+        # What was filled last is last: it is about to start, and that fills it again.
+        self._filled[node_id] = guarded and self._filled.pop(node_id, True)
 
     def forget_filled(self, node_id: str) -> bool:
         """What a node has to offer is known again, or it is gone. Returns whether it was not known."""
@@ -58,8 +63,8 @@ class Hosts:
 
     def tidy(self, now: float) -> None:
         """Look at what has changed, where it is so much that the next who asks would wait for it."""
-        if len(self._filled) > _LEFT_FILLED:
-            self._look_at_filled()
+        for node_id in tuple(self._filled)[: max(0, len(self._filled) - _LEFT_FILLED)]:
+            self.reach_of(node_id)
         if len(self._victim_nodes.stale) > _LEFT_STALE:
             self._victim_nodes.refresh()
         self._victim_nodes.keep_up(now)
@@ -114,7 +119,21 @@ class Hosts:
         if limit is None:
             return False
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        return self._victim_nodes.any_within(job.shape, limit, overrides=overrides)
+        return any(
+            self._bound_on(node_id, job.shape, overrides) <= limit
+            for node_id in self._victim_nodes.perhaps_within(job.shape, limit, overrides=overrides)
+        )
+
+    def _bound_on(self, node_id: str, shape: Shape, overrides: bool) -> Threshold:
+        """What at least has to leave on a node for one member of the shape."""
+        known = self.reaches.get(node_id)
+        if known is None or (node_id in self._filled and (overrides or not self._filled[node_id])):
+            known = self.reach_of(node_id)
+        if known is None:
+            return OUT_OF_REACH
+        if node_id in self._filled and placement.kind_of(shape) is LeaseKind.WHOLE:
+            return known.bound_once_filled(self._rooms[node_id], shape.gpus)
+        return known.bound(shape, overrides=overrides)
 
     def all_for(self, job: Job) -> Iterator[str]:
         """All nodes on which victims for the job could be."""

@@ -47,7 +47,7 @@ class Index:
         self.rights = Rights(state, self.turns)
         self.queue = WaitingQueue(policy, self.rights.owner_of)
         self.free = FreeCards(policy, self.rooms)
-        self.hosts = Hosts(state, policy, self.queue, self.reaches, self.reach_of_filled)
+        self.hosts = Hosts(state, policy, self.queue, (self.rooms, self.reaches), self.reach_of_filled)
         self.reservers = Reservers(state, policy, self.rooms, (self.queue, self.turns), self.never_fits)
         self.agenda = Agenda(self.turns, self.reservers, self.free)
         self.wakeups = Wakeups(
@@ -281,10 +281,12 @@ class Index:
         runs = filled_by(before, room, changes.amended)
         if not runs or any(run.started_at is not None and run.started_at < run.decided_at for run in runs):
             return False
+        guarded = True
         for run in runs:
-            at = protection.protection_changes_at(self.state, self.policy, run, now)
-            self._timers.set_sooner("node", node_id, at)
-        self.hosts.filled(node_id)
+            plainly, _, until = protection.outlook(self.state, self.policy, self.state.jobs[run.job_id], run, now)
+            guarded = guarded and plainly
+            self._timers.set_sooner("node", node_id, until)
+        self.hosts.filled(node_id, guarded=guarded)
         return True
 
     def reach_of_filled(self, node_id: str) -> None:

@@ -55,7 +55,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, None), ()) is None:
         # What leaves anyway eases its quota: nobody has to leave for that.
         return replace(over, detail={**over.detail, "eases": "soon"})
-    if not closed and _victims_in_reach(index, job, now):
+    if not closed and (not room or _victims_in_reach(index, job, now)):
         preemptor = preemptor_of(index.state, index.policy, allowed, now)
         question = Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor, demand=index.demand

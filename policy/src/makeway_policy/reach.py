@@ -81,6 +81,20 @@ class NodeReach:
             thresholds = self.ranked[kind] = sorted(map(attrgetter(kind), self.cards))
         return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
 
+    def bound_once_filled(self, room: NodeRoom, cards: int) -> Threshold:
+        """What at least has to leave for so many whole cards, once runs that nobody may take have come or started.
+
+        `room` is as it is with them.
+        """
+        thresholds = [
+            before.plain if before.card is card else FREE if card.empty_now else LEAVING
+            for before, card in zip(self.cards, room.cards, strict=True)
+            if before.card is card or card.empty_later
+        ]
+        if cards == 0:
+            return FREE
+        return sorted(thresholds)[cards - 1] if len(thresholds) >= cards else OUT_OF_REACH
+
 
 def cheapest(costs: Collection[tuple[int, float]], needed: int) -> tuple[float, ...]:
     """The costs of the cheapest set of runs that has so many cards, cheapest first; `costs` by (cards, cost).
@@ -226,7 +240,9 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
     if not protection.is_hold(run):
         lost, grace = costs.lost_seconds(job, run, policy, now), costs.grace_of(job, policy)
         if run.started_at is not None and lost > 0:
-            since, growth = now, costs.growth_of(job, run, policy, now)
+            # What starts or saves a moment after `now`, by another clock, loses nothing more until then.
+            since = max(now, run.started_at, run.last_ack_at or 0.0)
+            growth = costs.growth_of(job, run, policy, now)
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,

@@ -54,7 +54,7 @@ _AT_ONCE = 256
 
 
 class ReachTable:
-    """A row for each node. `reach_of` gives what a node has to offer as things are, None where it is gone.
+    """A row for each node. `reach_of` gives what a node has to offer at most, None where it is gone.
 
     `version` rises with every refresh.
     """

@@ -42,11 +42,10 @@ class Host:
 
 
 class VictimNodes:
-    """All nodes, for whoever asks. `reach_of` gives what a node has to offer as things are, None where it is gone."""
+    """All nodes, for whoever asks. `reach_of` gives what a node has to offer at most, None where it is gone."""
 
     def __init__(self, policy: Policy, nodes: Iterable[str], reach_of: Callable[[str], NodeReach | None]) -> None:
         self._policy = policy
-        self._reach_of = reach_of
         self._table = ReachTable(nodes, reach_of)
         self._known: dict[tuple[object, ...], _KnownCosts] = {}
         self._suited: dict[tuple[object, ...], Bools] = {}
@@ -64,14 +63,13 @@ class VictimNodes:
         """Look at the nodes that have changed."""
         self._table.refresh()
 
-    def any_within(self, shape: Shape, limit: Threshold, *, overrides: bool) -> bool:
-        """Whether any node's bound may be within the limit; of a node that has changed, what it was may count too."""
+    def perhaps_within(self, shape: Shape, limit: Threshold, *, overrides: bool) -> Iterator[str]:
+        """Nodes whose bound may be within the limit, in no order; among them some that have changed and may not be."""
         if len(self._table.stale) > _LEFT_STALE:
             self._table.refresh()
-        if _within(self._bounds(shape, overrides), limit).any():
-            return True
-        reaches = (self._reach_of(node_id) for node_id in self._table.stale)
-        return any(reach is not None and reach.bound(shape, overrides=overrides) <= limit for reach in reaches)
+        for row in np.flatnonzero(_within(self._bounds(shape, overrides), limit)):
+            yield self._table.node_ids[row]
+        yield from tuple(self._table.stale)
 
     def within(self, shape: Shape, limit: Threshold, now: float, *, overrides: bool) -> Iterator[Host]:
         """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost, then by id."""
