@@ -86,13 +86,13 @@ class NodeReach:
 
         `room` is as it is with them.
         """
-        thresholds = [
-            before.plain if before.card is card else FREE if card.empty_now else LEAVING
-            for before, card in zip(self.cards, room.cards, strict=True)
-            if before.card is card or card.empty_later
-        ]
         if cards == 0:
             return FREE
+        thresholds = [
+            before.plain if before.card is card else FREE if card.empty_now else LEAVING
+            for before, card in zip(self.cards, room.cards, strict=bool(self.cards))
+            if before.card is card or card.empty_later
+        ]
         return sorted(thresholds)[cards - 1] if len(thresholds) >= cards else OUT_OF_REACH
 
 
