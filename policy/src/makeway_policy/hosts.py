@@ -16,7 +16,7 @@ from makeway_policy.victim_nodes import Host, VictimNodes
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
 _LEFT_STALE = 256
-_LEFT_FILLED = 96
+_LEFT_FILLED = 64
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64
 """A job over its quota looks at so many nodes of its own team's runs, lowest v first."""
@@ -40,6 +40,7 @@ class Hosts:
         self._reach_of_filled = reach_of_filled
         self.offers = Offers()
         self._filled: dict[str, bool] = {}
+        self._once_filled: dict[str, list[Threshold]] = {}
         self._victim_nodes = VictimNodes(policy, self.reaches, self.reaches.get)
 
     def node_changed(self, node_id: str) -> None:
@@ -53,11 +54,13 @@ class Hosts:
         """
         # What was filled last is last: it is about to start, and that fills it again.
         self._filled[node_id] = guarded and self._filled.pop(node_id, True)
+        self._once_filled.pop(node_id, None)
 
     def forget_filled(self, node_id: str) -> bool:
         """What a node has to offer is known again, or it is gone. Returns whether it was not known."""
         if node_id in self._filled:
             del self._filled[node_id]
+            self._once_filled.pop(node_id, None)
             return True
         return False
 
@@ -118,22 +121,26 @@ class Hosts:
         limit = self.limit_of(job, now)
         if limit is None:
             return False
-        overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        return any(
-            self._bound_on(node_id, job.shape, overrides) <= limit
-            for node_id in self._victim_nodes.perhaps_within(job.shape, limit, overrides=overrides)
-        )
+        overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape
+        whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE and not overrides
+        for node_id in self._victim_nodes.perhaps_within(shape, limit, overrides=overrides):
+            if whole and self._filled.get(node_id):
+                left = self._left_once_filled(node_id)
+                if len(left) >= shape.gpus and left[shape.gpus - 1] <= limit:
+                    return True
+            else:
+                reach = self.reach_of(node_id)
+                if reach is not None and reach.bound(shape, overrides=overrides) <= limit:
+                    return True
+        return False
 
-    def _bound_on(self, node_id: str, shape: Shape, overrides: bool) -> Threshold:
-        """What at least has to leave on a node for one member of the shape."""
-        known = self.reaches.get(node_id)
-        if known is None or (node_id in self._filled and (overrides or not self._filled[node_id])):
-            known = self.reach_of(node_id)
-        if known is None:
-            return OUT_OF_REACH
-        if node_id in self._filled and placement.kind_of(shape) is LeaseKind.WHOLE:
-            return known.bound_once_filled(self._rooms[node_id], shape.gpus)
-        return known.bound(shape, overrides=overrides)
+    def _left_once_filled(self, node_id: str) -> list[Threshold]:
+        """What has to leave on the cards of a node that only guarded runs have filled."""
+        found = self._once_filled.get(node_id)
+        if found is None:
+            reach = self.reaches.get(node_id)
+            found = self._once_filled[node_id] = [] if reach is None else reach.once_filled(self._rooms[node_id])
+        return found
 
     def all_for(self, job: Job) -> Iterator[str]:
         """All nodes on which victims for the job could be."""

@@ -81,19 +81,18 @@ class NodeReach:
             thresholds = self.ranked[kind] = sorted(map(attrgetter(kind), self.cards))
         return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
 
-    def bound_once_filled(self, room: NodeRoom, cards: int) -> Threshold:
-        """What at least has to leave for so many whole cards, once runs that nobody may take have come or started.
+    def once_filled(self, room: NodeRoom) -> list[Threshold]:
+        """What has to leave on each card, least first, once runs that nobody may take have come or started.
 
-        `room` is as it is with them.
+        `room` is as it is with them; their cards are left out.
         """
-        if cards == 0:
-            return FREE
-        thresholds = [
-            before.plain if before.card is card else FREE if card.empty_now else LEAVING
-            for before, card in zip(self.cards, room.cards, strict=bool(self.cards))
-            if before.card is card or card.empty_later
-        ]
-        return sorted(thresholds)[cards - 1] if len(thresholds) >= cards else OUT_OF_REACH
+        return sorted(
+            [
+                before.plain if before.card is card else FREE if card.empty_now else LEAVING
+                for before, card in zip(self.cards, room.cards, strict=bool(self.cards))
+                if before.card is card or card.empty_later
+            ]
+        )
 
 
 def cheapest(costs: Collection[tuple[int, float]], needed: int) -> tuple[float, ...]:
