@@ -41,10 +41,12 @@ class Hosts:
         self.offers = Offers()
         self._filled: dict[str, bool] = {}
         self._once_filled: dict[str, list[Threshold]] = {}
+        self._out: dict[tuple[object, ...], tuple[int, Threshold]] = {}
         self._victim_nodes = VictimNodes(policy, self.reaches, self.reaches.get)
 
     def node_changed(self, node_id: str) -> None:
         """What a node has to offer is known, and may be more than before."""
+        self._out.clear()
         self._victim_nodes.nodes_changed((node_id,))
 
     def filled(self, node_id: str, *, guarded: bool) -> None:
@@ -122,8 +124,10 @@ class Hosts:
         if limit is None:
             return False
         overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape
+        if self._is_known_to_be_out(shape, limit, overrides):
+            return False
         whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE and not overrides
-        for node_id in self._victim_nodes.perhaps_within(shape, limit, overrides=overrides):
+        for node_id in self._victim_nodes.perhaps_within(shape, limit, self._filled, overrides=overrides):
             if whole and self._filled.get(node_id):
                 left = self._left_once_filled(node_id)
                 if len(left) >= shape.gpus and left[shape.gpus - 1] <= limit:
@@ -132,7 +136,13 @@ class Hosts:
                 reach = self.reach_of(node_id)
                 if reach is not None and reach.bound(shape, overrides=overrides) <= limit:
                     return True
+        self._out[_kind(shape, overrides)] = (shape.gpus, limit)
         return False
+
+    def _is_known_to_be_out(self, shape: Shape, limit: Threshold, overrides: bool) -> bool:
+        """Whether nobody could reach any node who wanted no more and might reach no less far, and none has changed."""
+        gpus, furthest = self._out.get(_kind(shape, overrides), (0, OUT_OF_REACH))
+        return 0 < gpus <= shape.gpus and limit <= furthest
 
     def _left_once_filled(self, node_id: str) -> list[Threshold]:
         """What has to leave on the cards of a node that only guarded runs have filled."""
@@ -171,3 +181,8 @@ class Hosts:
                     lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
         ranked = sorted((v, node_id) for node_id, v in lowest.items())
         return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
+
+
+def _kind(shape: Shape, overrides: bool) -> tuple[object, ...]:
+    """What decides how far a preemptor has to reach, but for the number of GPUs."""
+    return (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, overrides)

@@ -229,7 +229,8 @@ class _RunReach:
 
 
 def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach:
-    heard = all(state.nodes[each].health is NodeHealth.READY for each in run.node_ids)
+    # Of the node itself that is known.
+    heard = len(run.members) == 1 or all(state.nodes[each].health is NodeHealth.READY for each in run.node_ids)
     job = state.jobs[run.job_id]
     # Whoever won as aged has Δ in its v already: base against base, anybody may be first.
     later = (-_ENDLESS, -_ENDLESS) if run.promoted else (-job.submitted_at, float(-job.order))

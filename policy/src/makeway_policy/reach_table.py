@@ -4,7 +4,7 @@ A node is a row; its cards are places in it. A feature of all nodes' first cards
 to date together, when somebody asks.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from itertools import zip_longest
 
@@ -112,12 +112,12 @@ class ReachTable:
             self._order[np.argsort(np.array(self.node_ids), kind="stable")] = np.arange(len(self.node_ids))
         return self._order
 
-    def refresh(self) -> None:
-        """Bring the rows of the nodes that changed up to date."""
-        if not self.stale:
+    def refresh(self, but: Collection[str] = ()) -> None:
+        """Bring the rows of the nodes that changed up to date, of some nodes later."""
+        found = {node_id: self._reach_of(node_id) for node_id in self.stale if node_id not in but}
+        if not found:
             return
-        found = {node_id: self._reach_of(node_id) for node_id in tuple(self.stale)}
-        self.stale.clear()
+        self.stale = {node_id: None for node_id in self.stale if node_id in but}
         rows = [self._row_of(node_id, gone=reach is None) for node_id, reach in found.items()]
         self._make_room(max(0 if reach is None else len(reach.cards) for reach in found.values()))
         self._note_figures(rows, list(found.values()))

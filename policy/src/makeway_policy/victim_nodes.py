@@ -63,10 +63,15 @@ class VictimNodes:
         """Look at the nodes that have changed."""
         self._table.refresh()
 
-    def perhaps_within(self, shape: Shape, limit: Threshold, *, overrides: bool) -> Iterator[str]:
-        """Nodes whose bound may be within the limit, in no order; among them some that have changed and may not be."""
+    def perhaps_within(
+        self, shape: Shape, limit: Threshold, filled: Collection[str], *, overrides: bool
+    ) -> Iterator[str]:
+        """Nodes whose bound may be within the limit, in no order; among them some that have changed and may not be.
+
+        Of those that are `filled` meanwhile nothing is found out for that.
+        """
         if len(self._table.stale) > _LEFT_STALE:
-            self._table.refresh()
+            self._table.refresh(filled)
         for row in np.flatnonzero(_within(self._bounds(shape, overrides), limit)):
             yield self._table.node_ids[row]
         yield from tuple(self._table.stale)
