@@ -11,8 +11,13 @@ from makeway_policy.copies import value
 from makeway_policy.model import Gpu, Lease, LeaseKind, LeaseState, Run
 from makeway_policy.state import is_leaving
 
+_WHOLE = LeaseKind.WHOLE
+_NEXT = LeaseState.NEXT
+_PENDING = LeaseState.PENDING
+
 _NO_KINDS: frozenset[LeaseKind] = frozenset()
 _KINDS = {kind: frozenset({kind}) for kind in LeaseKind}
+_SETTLED = (LeaseState.LIVE, LeaseState.LEAVING)
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -48,7 +53,7 @@ class CardRoom:
 def lease_kind(gpu: Gpu, lease: Lease) -> LeaseKind:
     """Whole card, sized share, or slots without a size."""
     if lease.slots >= gpu.slots and lease.vram_mib >= gpu.vram_mib:
-        return LeaseKind.WHOLE
+        return _WHOLE
     return LeaseKind.SIZED if lease.vram_mib else LeaseKind.SLOTS
 
 
@@ -83,7 +88,7 @@ def card_room(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str] = (), added
             kinds_now.add(kind)
             if not going:
                 kinds_later.add(kind)
-                if run.lease_state is LeaseState.NEXT:
+                if run.lease_state is _NEXT:
                     kept[0] += lease.vram_mib
                     kept[1] += lease.slots
         for member in run.moves_to:
@@ -121,8 +126,9 @@ def _taken_by_one(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str]) -> Car
     run = runs[0]
     leases: Sequence[Lease] = run.leases
     if len(leases) > 1:
-        leases = [lease for lease in leases if lease.gpu_id == gpu.gpu_id]
-    if len(leases) != 1 or run.moves_to or run.lease_state not in (LeaseState.LIVE, LeaseState.LEAVING):
+        gpu_id = gpu.gpu_id
+        leases = [lease for lease in leases if lease.gpu_id == gpu_id]
+    if len(leases) != 1 or run.moves_to or run.lease_state not in _SETTLED:
         return None
     lease = leases[0]
     going = is_leaving(run) or run.run_id in gone
@@ -143,8 +149,8 @@ def _taken_by_one(gpu: Gpu, runs: tuple[Run, ...], gone: Collection[str]) -> Car
 
 
 def _sums(run: Run, going: bool, live: list[int], stopping: list[int], coming: list[int], kept: list[int]) -> list[int]:
-    if run.lease_state is LeaseState.NEXT:
+    if run.lease_state is _NEXT:
         return coming
-    if run.lease_state is LeaseState.PENDING:
+    if run.lease_state is _PENDING:
         return [0, 0] if going else kept
     return stopping if going else live

@@ -13,6 +13,8 @@ from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 from makeway_policy.victim_nodes import Host, VictimNodes
 
+_WHOLE = LeaseKind.WHOLE
+
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
 _LEFT_STALE = 256
@@ -78,7 +80,7 @@ class Hosts:
         """What a node has to offer as things are; None if it is gone."""
         if self._filled and self.forget_filled(node_id):
             self._reach_of_filled(node_id)
-            self.node_changed(node_id)
+            self._victim_nodes.nodes_changed((node_id,))
         return self.reaches.get(node_id)
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
@@ -126,7 +128,7 @@ class Hosts:
         overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape
         if self._is_known_to_be_out(shape, limit, overrides):
             return False
-        whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE and not overrides
+        whole = shape.gpus > 0 and placement.kind_of(shape) is _WHOLE and not overrides
         for node_id in self._victim_nodes.perhaps_within(shape, limit, self._filled, overrides=overrides):
             if whole and self._filled.get(node_id):
                 left = self._left_once_filled(node_id)

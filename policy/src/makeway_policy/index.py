@@ -211,6 +211,7 @@ class Index:
 
     def _mark_runs(self, changes: Changes) -> None:
         """What a job or a group says protects runs: the GPUs of those that changed are looked at too."""
+        marked = set(changes.amended)
         for name in changes.groups:
             group = self.state.groups.get(name)
             redefined = self._groups.get(name) is not group
@@ -218,12 +219,13 @@ class Index:
                 self._groups[name] = group
             for job in self.state.jobs_of_group(name):
                 changes.jobs.add(job.job_id)
+                marked.add(job.job_id)
                 if redefined:
                     changes.undone.add(job.job_id)
                 run = self.state.run_of(job.job_id)
                 for node_id in () if run is None else run.node_ids:
                     self.reaches.pop(node_id, None)
-        for job_id in changes.jobs:
+        for job_id in marked:
             run = self.state.run_of(job_id)
             if run is not None:
                 changes.nodes.update(run.node_ids)

@@ -1,4 +1,8 @@
-"""The words of the policy: what a job, run, lease, GPU or node can be, and why something is refused."""
+"""The words of the policy: what a job, run, lease, GPU or node can be, and why something is refused.
+
+Modules that every decision goes through name the members that they compare with once: before Python 3.12 a member costs
+ten times as much through its class as by a name of the module.
+"""
 
 from enum import StrEnum
 

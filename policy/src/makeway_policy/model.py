@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+_READY = NodeHealth.READY
+_NO_DRAIN = Drain.NO
+
+
 @value(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why not: one sentence for people, one reason for machines, and the figures behind it."""
@@ -168,12 +172,12 @@ class Node:
     @property
     def takes_placements(self) -> bool:
         """Whether anything new may be placed on it."""
-        return self.health is NodeHealth.READY and self.is_open
+        return self.health is _READY and self.is_open
 
     @property
     def is_open(self) -> bool:
         """Whether neither an operator nor the node itself keeps new work away from it."""
-        return not self.cordoned and not self.refusal and self.drain is Drain.NO
+        return not self.cordoned and not self.refusal and self.drain is _NO_DRAIN
 
 
 @value(frozen=True, kw_only=True, slots=True)

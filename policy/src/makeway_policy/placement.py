@@ -21,6 +21,10 @@ from makeway_policy.model import Gpu, Job, Lease, LeaseKind, Member, Node, Shape
 from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy, Strategy
 
+_WHOLE = LeaseKind.WHOLE
+_ANY = Topology.ANY
+_REQUIRE = Topology.REQUIRE
+
 
 @value(frozen=True, kw_only=True, slots=True)
 class Fit:
@@ -34,7 +38,7 @@ def kind_of(shape: Shape) -> LeaseKind:
     """What kind of leases the shape takes."""
     if shape.vram_mib is not None:
         return LeaseKind.SIZED
-    return LeaseKind.SLOTS if shape.shares is not None else LeaseKind.WHOLE
+    return LeaseKind.SLOTS if shape.shares is not None else _WHOLE
 
 
 def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:
@@ -131,7 +135,7 @@ def fitting_cards(room: NodeRoom, shape: Shape, policy: Policy, *, later: bool) 
 
 def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
     """(CPUs, MiB of memory) of one member: what it asks for, else its GPUs' part of the node."""
-    part = shape.gpus / max(1, room.gpu_count) if kind_of(shape) is LeaseKind.WHOLE else 0.0
+    part = shape.gpus / max(1, room.gpu_count) if kind_of(shape) is _WHOLE else 0.0
     cpus = shape.cpus if shape.cpus is not None else room.node.cpus * min(1.0, part)
     memory = shape.memory_mib if shape.memory_mib is not None else int(room.node.memory_mib * min(1.0, part))
     return cpus, memory
@@ -144,7 +148,7 @@ def takes(card: CardRoom, shape: Shape, policy: Policy, *, later: bool) -> bool:
 
 def _with_place(cards: Sequence[CardRoom], shape: Shape, *, later: bool) -> list[CardRoom]:
     """Those of the cards, all of which suit the shape, that have room for one GPU of it."""
-    if kind_of(shape) is not LeaseKind.WHOLE:
+    if kind_of(shape) is not _WHOLE:
         return [card for card in cards if _has_place(card, shape, later=later)]
     if later:
         return [card for card in cards if not card.kinds_later]
@@ -159,7 +163,7 @@ def _has_place(card: CardRoom, shape: Shape, *, later: bool) -> bool:
         else (card.vram_now, card.slots_now, card.kinds_now)
     )
     kind = kind_of(shape)
-    if kind is LeaseKind.WHOLE:
+    if kind is _WHOLE:
         return not kinds
     if kinds - {kind}:
         return False
@@ -168,7 +172,7 @@ def _has_place(card: CardRoom, shape: Shape, *, later: bool) -> bool:
 
 def _lease(gpu: Gpu, shape: Shape) -> Lease:
     kind = kind_of(shape)
-    if kind is LeaseKind.WHOLE:
+    if kind is _WHOLE:
         return Lease(gpu_id=gpu.gpu_id, vram_mib=gpu.vram_mib, slots=gpu.slots)
     return Lease(gpu_id=gpu.gpu_id, vram_mib=shape.vram_mib or 0, slots=shape.shares or 1)
 
@@ -176,7 +180,7 @@ def _lease(gpu: Gpu, shape: Shape) -> Lease:
 def _choose(cards: Sequence[CardRoom], shape: Shape, strategy: Strategy, later: bool) -> list[CardRoom] | None:
     if len(cards) < shape.gpus:
         return None
-    if kind_of(shape) is not LeaseKind.WHOLE:
+    if kind_of(shape) is not _WHOLE:
         return sorted(cards, key=lambda card: _tightness(card, strategy, later))[: shape.gpus]
     return _choose_whole(cards, shape, later)
 
@@ -191,12 +195,12 @@ def _tightness(card: CardRoom, strategy: Strategy, later: bool) -> tuple[int, in
 def _choose_whole(cards: Sequence[CardRoom], shape: Shape, later: bool) -> list[CardRoom] | None:
     if shape.gpus == 0:
         return []
-    if shape.topology is Topology.ANY:
+    if shape.topology is _ANY:
         return sorted(cards, key=lambda card: (_waits(card, later), *_card_key(card)))[: shape.gpus]
     groups: dict[int | None, list[CardRoom]] = {}
     for card in cards:
         groups.setdefault(card.gpu.link_group, []).append(card)
-    if shape.topology is Topology.REQUIRE and shape.gpus > 1:
+    if shape.topology is _REQUIRE and shape.gpus > 1:
         groups.pop(None, None)
     if [len(group) for group in groups.values()] == [shape.gpus]:
         return next(iter(groups.values()))
@@ -207,7 +211,7 @@ def _choose_whole(cards: Sequence[CardRoom], shape: Shape, later: bool) -> list[
     ]
     if windows:
         return list(min(windows, key=lambda window: window[0])[1])
-    if shape.topology is Topology.REQUIRE:
+    if shape.topology is _REQUIRE:
         return None
     largest_first = sorted(groups.values(), key=lambda group: (-len(group), group[0].gpu.index))
     return [card for group in largest_first for card in group][: shape.gpus]

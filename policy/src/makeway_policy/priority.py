@@ -9,6 +9,9 @@ import math
 from makeway_policy.model import Job
 from makeway_policy.rules import JobClass, MayPreempt, Policy
 
+_NEVER = MayPreempt.NEVER
+_YES = MayPreempt.YES
+
 _ROUNDING = 1e-6
 """A float of seconds since the epoch is good to a quarter of a microsecond; a step that is due now counts."""
 
@@ -81,9 +84,9 @@ def preemption_value(job: Job, policy: Policy, now: float) -> int:
 def may_take_victims(job: Job, policy: Policy, now: float) -> bool:
     """Whether the job's class lets it evict at all, now."""
     allowed = class_of(job, policy).may_preempt
-    if not policy.preemption or allowed is MayPreempt.NEVER:
+    if not policy.preemption or allowed is _NEVER:
         return False
-    return allowed is MayPreempt.YES or is_aged(job, policy, now)
+    return allowed is _YES or is_aged(job, policy, now)
 
 
 def outranks(preemptor: Job, preemptor_v: int, victim: Job, victim_v: int, policy: Policy) -> bool:

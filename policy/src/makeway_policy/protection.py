@@ -23,6 +23,9 @@ from makeway_policy.quota import is_preemptible_under
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import PoolState, is_leaving
 
+_NEXT = LeaseState.NEXT
+_PENDING = LeaseState.PENDING
+
 _DAY_SECONDS = 86_400.0
 _ROUNDING = 1e-6
 _NEVER = float("inf")
@@ -93,7 +96,7 @@ def outlook(state: PoolState, policy: Policy, job: Job, run: Run, now: float) ->
 
 def is_hold(run: Run) -> bool:
     """Whether the run only holds GPUs for a start to come."""
-    return run.lease_state in (LeaseState.NEXT, LeaseState.PENDING)
+    return run.lease_state in (_NEXT, _PENDING)
 
 
 def minimum_run_ends(rules: JobClass, run: Run, policy: Policy) -> float | None:

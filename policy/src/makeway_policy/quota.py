@@ -18,6 +18,9 @@ from makeway_policy.priority import class_of
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
+_WHOLE = LeaseKind.WHOLE
+_OFF = Mode.OFF
+
 
 class Limit(NamedTuple):
     """What is counted, how many GPUs of it are allowed, the reason and words if they are used, and where the figure is
@@ -42,7 +45,7 @@ def needed_units(job: Job, run: Run | None, state: PoolState) -> int:
     """Millionths of a GPU that the job takes: by its placement where it is known, else by its shape (a share: 0)."""
     if run is not None:
         return units_of_members(state, run.members)
-    if placement.kind_of(job.shape) is LeaseKind.WHOLE:
+    if placement.kind_of(job.shape) is _WHOLE:
         return job.shape.gpus * job.shape.members * UNITS_PER_GPU
     return 0
 
@@ -69,6 +72,8 @@ def refusal_of(
     that run were not there.
     """
     team = state.team(job.team)
+    if _is_unlimited(team):
+        return None
     borrows = not job.preemptible and not within_guarantee(state, job, units, gone or ())
     allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
     for limit in (*_limits(job, team), *allowed):
@@ -146,6 +151,8 @@ def can_ever(state: PoolState, policy: Policy, job: Job, *, whatever_the_pool: b
     """
     units = needed_units(job, None, state)
     team = state.team(job.team)
+    if _is_unlimited(team):
+        return None
     borrows = not job.preemptible and units > round(team.guarantee * UNITS_PER_GPU)
     allowed = _allowance_limits(job, team, class_of(job, policy), borrows=borrows, hard=state.in_hard_group(job))
     for limit in (*_limits(job, team), *allowed):
@@ -220,12 +227,23 @@ def is_preemptible(job: Job, policy: Policy) -> bool:
 
 def is_preemptible_under(rules: JobClass, job: Job) -> bool:
     """The same where the rules of its class are at hand."""
-    return job.preemptible and (job.mode or rules.mode) is not Mode.OFF
+    return job.preemptible and (job.mode or rules.mode) is not _OFF
 
 
 def mode_of(job: Job, policy: Policy) -> Mode:
     """What a preemption does to the job."""
     return job.mode or class_of(job, policy).mode
+
+
+def _is_unlimited(team: Team) -> bool:
+    """Whether nothing limits the team whatever it asks for."""
+    return (
+        team.limit is None
+        and team.user_limit is None
+        and not team.class_limits
+        and team.allowances is None
+        and team.gpu_hours_per_month is None
+    )
 
 
 def _limits(job: Job, team: Team) -> Iterator[Limit]:

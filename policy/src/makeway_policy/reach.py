@@ -17,6 +17,9 @@ from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
+_WHOLE = LeaseKind.WHOLE
+_LIVE = LeaseState.LIVE
+
 _ENDLESS = float("inf")
 _EXACT = 2**52 - 1
 """Whole numbers up to here are exact as floats."""
@@ -74,7 +77,7 @@ class NodeReach:
         if shape.gpus == 0:
             return FREE
         kind = "plain" if not overrides else "override"
-        if placement.kind_of(shape) is not LeaseKind.WHOLE:
+        if placement.kind_of(shape) is not _WHOLE:
             kind = "part"
         thresholds = self.ranked.get(kind)
         if thresholds is None:
@@ -210,8 +213,8 @@ def _has_started(before: Run, after: Run) -> bool:
         and after.started_at is not None
         and before.v == after.v
         and before.members is after.members
-        and before.lease_state is LeaseState.LIVE
-        and after.lease_state is LeaseState.LIVE
+        and before.lease_state is _LIVE
+        and after.lease_state is _LIVE
         and not is_leaving(after)
     )
 

@@ -26,6 +26,8 @@ from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Backfill, MayPreempt, Policy
 from makeway_policy.state import PoolState, is_leaving
 
+_WHOLE = LeaseKind.WHOLE
+
 _ENDLESS = float("inf")
 
 
@@ -62,7 +64,7 @@ class ExpectedStarts:
         self._noted: set[str] = set()
         self._filled: set[str] = set()
         self._size = max(1, shape.gpus)
-        self._whole = placement.kind_of(shape) is LeaseKind.WHOLE
+        self._whole = placement.kind_of(shape) is _WHOLE
         self._times: dict[str, _NodeTimes] = {}
         self._order: list[tuple[float, str]] = []
         self._place: dict[str, tuple[float, str]] = {}
@@ -241,7 +243,7 @@ def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
     if not card.runs:
         return 0.0
     kind = placement.kind_of(shape)
-    if kind is LeaseKind.WHOLE or card.kinds_later - {kind}:
+    if kind is _WHOLE or card.kinds_later - {kind}:
         return max([expected_end(state, run) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)

@@ -19,14 +19,16 @@ from makeway_policy.past_use import NEVER, PastUse
 from makeway_policy.percents import PoolSize, counts
 from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, is_leaving, units_of
 
+_DEAD = NodeHealth.DEAD
+
 __all__ = ["UNITS_PER_GPU", "PoolState", "is_leaving", "units_of"]
 
 
 _terms = attrgetter(
     "class_name", "own_priority", "manual_priority", "mode", "preemptible", "preempted_at", "grace_seconds",
-    "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group",
+    "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group", "labels",
 )  # fmt: skip
-"""All that says what protects a job's run, and what it costs to stop it."""
+"""All that says what protects a job's run, what it costs to stop it, and who likes to be beside it."""
 _counts = attrgetter("team", "class_name", "user", "preemptible", "group")
 """All that says under what a job's run counts."""
 
@@ -271,7 +273,7 @@ class PoolState:
         if old == node:
             return
         self._journal.put(self._nodes, node.node_id, node)
-        if old is not None and (old.health is NodeHealth.DEAD) != (node.health is NodeHealth.DEAD):
+        if old is not None and (old.health is _DEAD) != (node.health is _DEAD):
             self._recount(self._gpus_of_node.get(node.node_id, ()))
             gpus = self.gpus_of_node(node.node_id)
             self._grow(sum(counts(gpu, node) for gpu in gpus) - sum(counts(gpu, old) for gpu in gpus))
@@ -410,7 +412,7 @@ class PoolState:
 
     def _used_gpu(self, gpu_id: str) -> tuple[str, Gpu | None, tuple[Run, ...]]:
         gpu = self._gpus.get(gpu_id)
-        fenced = gpu is None or self._nodes[gpu.node_id].health is NodeHealth.DEAD
+        fenced = gpu is None or self._nodes[gpu.node_id].health is _DEAD
         return gpu_id, gpu, () if fenced else self.runs_on_gpu(gpu_id)
 
     def _close(self) -> None:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Job, Lease, LeaseState, Run
 
+_LEAVING = LeaseState.LEAVING
+_LIVE = LeaseState.LIVE
+
 UNITS_PER_GPU = 1_000_000
 """Usage is counted in whole millionths of a GPU, so that adding and taking away leaves nothing behind."""
 
@@ -22,7 +25,7 @@ _Whole = tuple[str, int, int, str | None]
 
 def is_leaving(run: Run) -> bool:
     """Whether the run's stop is decided, whatever state its leases have."""
-    return run.lease_state is LeaseState.LEAVING or run.withdrawing or run.noticed_at is not None
+    return run.lease_state is _LEAVING or run.withdrawing or run.noticed_at is not None
 
 
 def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
@@ -125,7 +128,7 @@ class Usage:
     def _sum(self, gpu: Gpu, runs: Iterable[Run], jobs: Mapping[str, Job]) -> tuple[Share, ...]:
         sums: dict[Key, list[int]] = {}
         for run in runs:
-            place = 1 if is_leaving(run) else 0 if run.lease_state is LeaseState.LIVE else 2
+            place = 1 if is_leaving(run) else 0 if run.lease_state is _LIVE else 2
             units = _units(gpu, run.leases)
             kept = _units(gpu, [lease for member in run.moves_to for lease in member.leases]) if run.moves_to else 0
             for key in self.keys_of(jobs[run.job_id]):
