@@ -25,7 +25,8 @@ class CardRoom:
     """What is left of one GPU. `kinds` are the kinds of leases on it, which never mix.
 
     `leaving` are the runs on it that are going (a card whose room now suffices need not wait for them), `staying` those
-    that are not, `runs` all of them.
+    that are not, `runs` all of them, as they were when one of them last came, left or was told to: whether they have
+    started since is not seen in them.
     """
 
     gpu: Gpu

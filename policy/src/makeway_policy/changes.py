@@ -18,14 +18,15 @@ class Changes:
     """What changed since the derived indices last looked.
 
     `nodes` are those with a change of any kind, `gpus` those whose runs or whose own value changed, `rebuilt` the nodes
-    whose own value or set of GPUs did. `teams` have other rights (those are in `rights` too) or another usage, `eased`
-    use less of something. `undone` are jobs whose change was rolled back, `amended` those that ask for something else
-    than before.
+    whose own value or set of GPUs did; a run that has only started on what it had is in `started` alone. `teams` have
+    other rights (those are in `rights` too) or another usage, `eased` use less of something. `undone` are jobs whose
+    change was rolled back, `amended` those that ask for something else than before.
     """
 
     jobs: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     gpus: set[str] = field(default_factory=set)
+    started: set[str] = field(default_factory=set)
     rebuilt: set[str] = field(default_factory=set)
     teams: set[str] = field(default_factory=set)
     rights: set[str] = field(default_factory=set)

@@ -62,6 +62,7 @@ class Index:
         self._groups: dict[str, Group] = {}
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._improved: dict[str, None] = {}
+        self._started: set[str] = set()
         self._rung: set[str] = set()
         self._timers = Timers()
 
@@ -186,6 +187,7 @@ class Index:
             if effects.owners:
                 changes.jobs.update(self.queue.place)
         self._mark_runs(changes)
+        self._take_started(changes, now)
         for node_id in sorted(changes.nodes):
             self._refresh_node(node_id, changes, now)
         self._rung.clear()
@@ -252,9 +254,11 @@ class Index:
             self._mark_neighbours(node_id)
             reached = None
         filled = before is not None and reached is not None and self._only_filled(node_id, before, room, changes, now)
-        self.reservers.node_changed(node_id, only_filled=filled)
-        if before is None or not filled:
-            reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, reached)
+        if filled:
+            self.reservers.node_filled(node_id)
+        else:
+            self.reservers.node_changed(node_id)
+            reach = self._look_at(node_id, now, reached)
             # What a node that was filled meanwhile had to offer since is not known.
             if before is None or self.hosts.forget_filled(node_id) or improved(reached, reach) or grew(before, room):
                 self._improved[node_id] = None
@@ -268,7 +272,7 @@ class Index:
 
     def _forget_node(self, node_id: str) -> None:
         self.wake_for_drain(node_id, None)
-        self.reservers.node_changed(node_id, only_filled=False)
+        self.reservers.node_changed(node_id)
         self.rooms.pop(node_id, None)
         self.reaches.pop(node_id, None)
         self.hosts.forget_filled(node_id)
@@ -281,20 +285,49 @@ class Index:
         if node_id in changes.rebuilt or node_id in self._rung or changes.everything:
             return False
         runs = filled_by(before, room, changes.amended)
-        if not runs or any(run.started_at is not None and run.started_at < run.decided_at for run in runs):
+        if not runs or any(_started_before_it_was_decided(run) for run in runs):
             return False
+        self._fill(node_id, runs, now)
+        return True
+
+    def _take_started(self, changes: Changes, now: float) -> None:
+        """Runs that have started where nothing else has changed: room is as it was, and less is offered than before."""
+        for run_id in sorted(changes.started):
+            run = self.state.runs.get(run_id)
+            if run is None:
+                continue
+            gpus = [lease.gpu_id for lease in run.leases]
+            self._started.update(gpus)
+            node_id = run.members[0].node_id
+            alone = len(run.members) == 1 and node_id not in changes.nodes and not changes.everything
+            if alone and gpus and self._is_open(node_id) and not _started_before_it_was_decided(run):
+                self._fill(node_id, (run,), now)
+                self.reservers.node_filled(node_id, gpus)
+            else:
+                changes.nodes.update(run.node_ids)
+                changes.gpus.update(gpus)
+
+    def _is_open(self, node_id: str) -> bool:
+        node = self.state.nodes.get(node_id)
+        return node is not None and node.takes_placements and node_id in self.reaches
+
+    def _fill(self, node_id: str, runs: Iterable[Run], now: float) -> None:
         guarded = True
         for run in runs:
             plainly, _, until = protection.outlook(self.state, self.policy, self.state.jobs[run.job_id], run, now)
             guarded = guarded and plainly
             self._timers.set_sooner("node", node_id, until)
         self.hosts.filled(node_id, guarded=guarded)
-        return True
+
+    def _look_at(self, node_id: str, now: float, before: NodeReach | None) -> NodeReach:
+        room = self.rooms[node_id]
+        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, before, self._started)
+        self._started.difference_update(room.gpu_ids)
+        return reach
 
     def reach_of_filled(self, node_id: str) -> None:
         """Find out how far one has to reach on a node that was filled."""
-        room, before = self.rooms[node_id], self.reaches.get(node_id)
-        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, self.turns.now, before)
+        reach = self._look_at(node_id, self.turns.now, self.reaches.get(node_id))
         self._timers.set("node", node_id, reach.changes_at)
 
     def _mark_neighbours(self, node_id: str) -> None:
@@ -390,3 +423,8 @@ class Index:
             else:
                 for bucket in self.agenda.blocked.all():
                     self.agenda.search_anew(bucket)
+
+
+def _started_before_it_was_decided(run: Run) -> bool:
+    """By another clock: what it costs may be more than is noted."""
+    return run.started_at is not None and run.started_at < run.decided_at

@@ -12,13 +12,12 @@ from operator import attrgetter
 from makeway_policy import costs, placement, protection
 from makeway_policy.card_room import CardRoom
 from makeway_policy.copies import value
-from makeway_policy.model import LeaseKind, LeaseState, NodeHealth, Run, Shape
+from makeway_policy.model import LeaseKind, NodeHealth, Run, Shape
 from makeway_policy.rooms import NodeRoom, takes_placements
 from makeway_policy.rules import Policy
-from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.state import PoolState, has_started, is_leaving
 
 _WHOLE = LeaseKind.WHOLE
-_LIVE = LeaseState.LIVE
 
 _ENDLESS = float("inf")
 _EXACT = 2**52 - 1
@@ -115,19 +114,27 @@ def cheapest(costs: Collection[tuple[int, float]], needed: int) -> tuple[float, 
 
 
 def node_reach(
-    state: PoolState, policy: Policy, room: NodeRoom, now: float, before: NodeReach | None = None
+    state: PoolState,
+    policy: Policy,
+    room: NodeRoom,
+    now: float,
+    before: NodeReach | None = None,
+    started: Collection[str] = (),
 ) -> NodeReach:
-    """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`."""
+    """The thresholds of a node as things are; cards that nothing has changed on are taken from `before`.
+
+    On the GPUs in `started` the runs have started since.
+    """
     if not takes_placements(room.node):
         return NodeReach(cards=(), room=room, changes_at=None)
     runs: dict[str, _RunReach] = {}
     cards = []
     changes_at = _ENDLESS
-    for card, found in zip(room.cards, _known(before, room), strict=True):
-        if found is None or found.card is not card or now >= found.changes_at:
+    for gpu_id, card, found in zip(room.gpu_ids, room.cards, _known(before, room), strict=True):
+        if found is None or found.card is not card or now >= found.changes_at or gpu_id in started:
             for run in card.runs:
                 if run.run_id not in runs and not is_leaving(run):
-                    runs[run.run_id] = _of_run(state, policy, run, now)
+                    runs[run.run_id] = _of_run(state, policy, state.runs[run.run_id], now)
             found = _of_card(card, runs)
         cards.append(found)
         if found.changes_at < changes_at:
@@ -198,25 +205,12 @@ def filled_by(before: NodeRoom, after: NodeRoom, amended: Collection[str]) -> li
         now = {run.run_id: run for run in new.runs}
         for run in old.runs:
             same = now.get(run.run_id)
-            if same is None or run.job_id in amended or not (same is run or _has_started(run, same)):
+            if same is None or run.job_id in amended or not (same is run or has_started(run, same)):
                 return None
             if same is run:
                 del now[run.run_id]
         runs.update(now)
     return list(runs.values())
-
-
-def _has_started(before: Run, after: Run) -> bool:
-    """Whether a run is as it was, but for having started on what it had."""
-    return (
-        before.started_at is None
-        and after.started_at is not None
-        and before.v == after.v
-        and before.members is after.members
-        and before.lease_state is _LIVE
-        and after.lease_state is _LIVE
-        and not is_leaving(after)
-    )
 
 
 @value(frozen=True, kw_only=True, slots=True)

@@ -63,6 +63,7 @@ class ExpectedStarts:
         self._stale: set[str] = set()
         self._noted: set[str] = set()
         self._filled: set[str] = set()
+        self._started: set[str] = set()
         self._size = max(1, shape.gpus)
         self._whole = placement.kind_of(shape) is _WHOLE
         self._times: dict[str, _NodeTimes] = {}
@@ -75,9 +76,13 @@ class ExpectedStarts:
         """Something on these nodes has changed."""
         self._stale.update(node_ids)
 
-    def node_filled(self, node_id: str) -> None:
-        """Runs have come to a node, or have started there: a whole card is empty there no sooner than before."""
+    def node_filled(self, node_id: str, started: Iterable[str]) -> None:
+        """Runs have come to a node, or have started there: a whole card is empty there no sooner than before.
+
+        `started` are the GPUs of those that have started.
+        """
         self._noted.add(node_id)
+        self._started.update(started)
 
     def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
         """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
@@ -164,7 +169,8 @@ class ExpectedStarts:
             known = _NodeTimes(cards=cards, lasting=[None] * len(cards), ends=[0.0] * len(cards))
         known.waits = False
         for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
-            if card is not old:
+            if card is not old or card.gpu.gpu_id in self._started:
+                self._started.discard(card.gpu.gpu_id)
                 known.ends[place] = _card_time(state, card, self.shape)
                 waits = any(run.after for run in card.runs)
                 known.lasting[place] = None if waits else card
@@ -244,12 +250,12 @@ def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
         return 0.0
     kind = placement.kind_of(shape)
     if kind is _WHOLE or card.kinds_later - {kind}:
-        return max([expected_end(state, run) for run in card.runs])
+        return max([expected_end(state, state.runs[run.run_id]) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)
     if vram >= wanted[0] and slots >= wanted[1]:
         return 0.0
-    ends = sorted((expected_end(state, run), run.run_id) for run in card.runs)
+    ends = sorted((expected_end(state, state.runs[run.run_id]), run.run_id) for run in card.runs)
     for end, run_id in ends:
         for lease in state.runs[run_id].leases:
             if lease.gpu_id == card.gpu.gpu_id:

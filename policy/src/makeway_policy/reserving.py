@@ -162,13 +162,15 @@ class Reservers:
         if teams is None or not self._asked.isdisjoint(teams):
             self._first = None
 
-    def node_changed(self, node_id: str, *, only_filled: bool) -> None:
-        """Something on a node has changed, or runs have only come or started there: it is looked at when asked for."""
+    def node_changed(self, node_id: str) -> None:
+        """Something on a node has changed: it is looked at when asked for."""
         for starts in self._starts.values():
-            if only_filled:
-                starts.node_filled(node_id)
-            else:
-                starts.nodes_changed((node_id,))
+            starts.nodes_changed((node_id,))
+
+    def node_filled(self, node_id: str, started: Collection[str] = ()) -> None:
+        """Runs have only come to a node, or have started there, these on the GPUs in `started`."""
+        for starts in self._starts.values():
+            starts.node_filled(node_id, started)
 
     def against(self, job: Job, key: Key) -> Iterator[Reservation]:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""

@@ -17,11 +17,11 @@ from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
 from makeway_policy.past_use import NEVER, PastUse
 from makeway_policy.percents import PoolSize, counts
-from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, is_leaving, units_of
+from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, has_started, is_leaving, units_of
 
 _DEAD = NodeHealth.DEAD
 
-__all__ = ["UNITS_PER_GPU", "PoolState", "is_leaving", "units_of"]
+__all__ = ["UNITS_PER_GPU", "PoolState", "has_started", "is_leaving", "units_of"]
 
 
 _terms = attrgetter(
@@ -237,6 +237,10 @@ class PoolState:
         if run is None:
             return
         nodes, gpus = _node_ids(run), _gpu_ids(run)
+        if old is not None and new is not None and has_started(old, new):
+            self._touch(run, nodes, gpus)
+            self.changes.started.add(run.run_id)
+            return
         if old is None or new is None:
             self._put_on(run.run_id, nodes, gpus, present=new is not None)
             self._recount(gpus)
@@ -248,7 +252,9 @@ class PoolState:
             self._recount(gpus)
         elif old.lease_state is not new.lease_state or is_leaving(old) is not is_leaving(new):
             self._recount(gpus)
-        self._run_changed(run, nodes, gpus)
+        self._touch(run, nodes, gpus)
+        self.changes.nodes |= nodes
+        self.changes.gpus |= gpus
 
     def _put_on(self, run_id: str, nodes: Iterable[str], gpus: Iterable[str], *, present: bool) -> None:
         for gpu_id in gpus:
@@ -256,14 +262,12 @@ class PoolState:
         for node_id in nodes:
             self._journal.put_member(self._runs_on_node, node_id, run_id, present=present)
 
-    def _run_changed(self, run: Run, nodes: set[str], gpus: set[str]) -> None:
+    def _touch(self, run: Run, nodes: set[str], gpus: set[str]) -> None:
         touched = self._touched
         touched[1].add(run.run_id)
         touched[2].update(nodes)
         touched[3].update(gpus)
         self._job_changed(self._jobs[run.job_id])
-        self.changes.nodes |= nodes
-        self.changes.gpus |= gpus
 
     # Nodes and GPUs
 

@@ -28,6 +28,21 @@ def is_leaving(run: Run) -> bool:
     return run.lease_state is _LEAVING or run.withdrawing or run.noticed_at is not None
 
 
+def has_started(before: Run, after: Run) -> bool:
+    """Whether a run is as it was, but for having started on what it had."""
+    return (
+        before.started_at is None
+        and after.started_at is not None
+        and before.v == after.v
+        and before.members is after.members
+        and before.moves_to is after.moves_to
+        and before.lease_state is _LIVE
+        and after.lease_state is _LIVE
+        and not is_leaving(before)
+        and not is_leaving(after)
+    )
+
+
 def units_of(gpu: Gpu, vram_mib: int, slots: int) -> int:
     """What a lease counts against a quota, in millionths of a GPU: a whole card 1, a share its fraction."""
     if gpu.mig_profile is not None or slots >= gpu.slots:
