@@ -62,7 +62,7 @@ class Index:
         self._groups: dict[str, Group] = {}
         self._never: dict[Shape, tuple[int, Refusal | None]] = {}
         self._improved: dict[str, None] = {}
-        self._started: set[str] = set()
+        self._started: dict[str, set[str]] = {}
         self._rung: set[str] = set()
         self._timers = Timers()
 
@@ -230,8 +230,7 @@ class Index:
         for job_id in marked:
             run = self.state.run_of(job_id)
             if run is not None:
-                changes.nodes.update(run.node_ids)
-                changes.gpus.update(lease.gpu_id for lease in run.leases)
+                changes.note_members(run.members)
 
     def _refresh_node(self, node_id: str, changes: Changes, now: float) -> None:
         node = self.state.nodes.get(node_id)
@@ -246,7 +245,9 @@ class Index:
         elif rebuilt:
             self.wake_for_drain(node_id, None)
         room = self.rooms[node_id] = (
-            node_room(self.state, node) if before is None or rebuilt else renewed(self.state, before, changes.gpus)
+            node_room(self.state, node)
+            if before is None or rebuilt
+            else renewed(self.state, before, changes.gpus.get(node_id, ()))
         )
         self.free.update(node_id, room)
         reached = self.reaches.get(node_id)
@@ -275,6 +276,7 @@ class Index:
         self.reservers.node_changed(node_id)
         self.rooms.pop(node_id, None)
         self.reaches.pop(node_id, None)
+        self._started.pop(node_id, None)
         self.hosts.forget_filled(node_id)
         self.hosts.node_changed(node_id)
         self.free.update(node_id, None)
@@ -297,15 +299,14 @@ class Index:
             if run is None:
                 continue
             gpus = [lease.gpu_id for lease in run.leases]
-            self._started.update(gpus)
             node_id = run.members[0].node_id
+            self._started.setdefault(node_id, set()).update(gpus)
             alone = len(run.members) == 1 and node_id not in changes.nodes and not changes.everything
             if alone and gpus and self._is_open(node_id) and not _started_before_it_was_decided(run):
                 self._fill(node_id, (run,), now)
                 self.reservers.node_filled(node_id, gpus)
             else:
-                changes.nodes.update(run.node_ids)
-                changes.gpus.update(gpus)
+                changes.note_members(run.members)
 
     def _is_open(self, node_id: str) -> bool:
         node = self.state.nodes.get(node_id)
@@ -321,8 +322,8 @@ class Index:
 
     def _look_at(self, node_id: str, now: float, before: NodeReach | None) -> NodeReach:
         room = self.rooms[node_id]
-        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, before, self._started)
-        self._started.difference_update(room.gpu_ids)
+        started = self._started.pop(node_id, ())
+        reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, before, started)
         return reach
 
     def reach_of_filled(self, node_id: str) -> None:

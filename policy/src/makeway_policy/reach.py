@@ -131,7 +131,7 @@ def node_reach(
     cards = []
     changes_at = _ENDLESS
     for gpu_id, card, found in zip(room.gpu_ids, room.cards, _known(before, room), strict=True):
-        if found is None or found.card is not card or now >= found.changes_at or gpu_id in started:
+        if found is None or found.card is not card or now >= found.changes_at or (started and gpu_id in started):
             for run in card.runs:
                 if run.run_id not in runs and not is_leaving(run):
                     runs[run.run_id] = _of_run(state, policy, state.runs[run.run_id], now)

@@ -12,7 +12,7 @@ in the queue. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from makeway_policy import placement, quota
@@ -63,7 +63,7 @@ class ExpectedStarts:
         self._stale: set[str] = set()
         self._noted: set[str] = set()
         self._filled: set[str] = set()
-        self._started: set[str] = set()
+        self._started: dict[str, set[str]] = {}
         self._size = max(1, shape.gpus)
         self._whole = placement.kind_of(shape) is _WHOLE
         self._times: dict[str, _NodeTimes] = {}
@@ -82,7 +82,8 @@ class ExpectedStarts:
         `started` are the GPUs of those that have started.
         """
         self._noted.add(node_id)
-        self._started.update(started)
+        if started:
+            self._started.setdefault(node_id, set()).update(started)
 
     def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
         """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
@@ -110,12 +111,13 @@ class ExpectedStarts:
 
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
+        started = self._started.pop(node_id, ())
         room = rooms.get(node_id)
         if room is None or not takes_placements(room.node):
             self._times.pop(node_id, None)
             self._move(node_id, _ENDLESS)
             return
-        times = self._times[node_id] = self._times_on(state, policy, room)
+        times = self._times[node_id] = self._times_on(state, policy, room, started)
         self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
 
     def _search(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
@@ -161,16 +163,15 @@ class ExpectedStarts:
         ranked = sorted(zip(times.ends, times.cards, strict=True), key=lambda each: (each[0], each[1].gpu.index))
         return [card.gpu.gpu_id for _, card in ranked]
 
-    def _times_on(self, state: PoolState, policy: Policy, room: NodeRoom) -> _NodeTimes:
-        """What holds of a node now; unchanged cards are as they were."""
+    def _times_on(self, state: PoolState, policy: Policy, room: NodeRoom, started: Collection[str]) -> _NodeTimes:
+        """What holds of a node now; cards that have not changed, nor `started`, are as they were."""
         cards = placement.suitable(room, self.shape, policy)
         known = self._times.get(room.node.node_id)
         if known is None or len(known.cards) != len(cards):
             known = _NodeTimes(cards=cards, lasting=[None] * len(cards), ends=[0.0] * len(cards))
         known.waits = False
         for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
-            if card is not old or card.gpu.gpu_id in self._started:
-                self._started.discard(card.gpu.gpu_id)
+            if card is not old or (started and card.gpu.gpu_id in started):
                 known.ends[place] = _card_time(state, card, self.shape)
                 waits = any(run.after for run in card.runs)
                 known.lasting[place] = None if waits else card

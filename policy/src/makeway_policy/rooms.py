@@ -80,8 +80,9 @@ def renewed(state: PoolState, before: NodeRoom, moved: Collection[str]) -> NodeR
     """The room of a node whose hardware is as before, and on whose GPUs in `moved` other runs are, or the same anew."""
     anew = list(before.cards)
     free, going = before.free, bool(before.leaving)
-    for place, gpu_id in enumerate(before.gpu_ids):
-        if gpu_id in moved:
+    for gpu_id in moved:
+        if gpu_id in before.gpu_ids:
+            place = before.gpu_ids.index(gpu_id)
             old = anew[place]
             new = anew[place] = card_room(old.gpu, state.runs_on_gpu(gpu_id))
             free += new.empty_now - old.empty_now

@@ -85,14 +85,13 @@ class PoolState:
     def rollback(self) -> None:
         """Restore the state, indices included, exactly as it was at `begin`."""
         self._journal.undo()
-        jobs, _, nodes, gpus = self._touched
+        jobs, _, nodes, _ = self._touched
         self.hardware_version += 1
         self.changes.jobs |= jobs
         self.changes.undone |= jobs
         self.changes.amended |= jobs
         self.changes.nodes |= nodes
         self.changes.rebuilt |= nodes
-        self.changes.gpus |= gpus
         self.changes.teams |= self._touched_teams
         self.changes.rights |= self._touched_teams
         self.changes.eased |= self._touched_teams
@@ -253,8 +252,12 @@ class PoolState:
         elif old.lease_state is not new.lease_state or is_leaving(old) is not is_leaving(new):
             self._recount(gpus)
         self._touch(run, nodes, gpus)
-        self.changes.nodes |= nodes
-        self.changes.gpus |= gpus
+        self.changes.note_members(run.members)
+        if old is not None and old.members is not run.members:
+            self.changes.note_members(old.members)
+        for one in (old, new):
+            if one is not None and one.moves_to:
+                self.changes.note_members(one.moves_to)
 
     def _put_on(self, run_id: str, nodes: Iterable[str], gpus: Iterable[str], *, present: bool) -> None:
         for gpu_id in gpus:
@@ -303,7 +306,6 @@ class PoolState:
         self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, present=True)
         self._recount((gpu.gpu_id,))
         self._touched[3].add(gpu.gpu_id)
-        self.changes.gpus.add(gpu.gpu_id)
         self._node_changed(gpu.node_id)
 
     def remove_gpu(self, gpu_id: str) -> None:
@@ -402,22 +404,29 @@ class PoolState:
 
     def used_without(self, key: Key, run: Run) -> int:
         """Usage as in `used`, now, as if the run had no leases and nothing were kept for it."""
-        found = [self._used_gpu(gpu_id) for gpu_id in _gpu_ids(run)]
+        found = self._used_gpus(_gpu_ids(run))
         return self._usage.of(key) - self._usage.share_of(run, key, found, self._jobs)
 
     # Usage
 
     def _recount(self, gpu_ids: Iterable[str]) -> None:
-        moved = self._usage.recount([self._used_gpu(gpu_id) for gpu_id in gpu_ids], self._jobs)
+        moved = self._usage.recount(self._used_gpus(gpu_ids), self._jobs)
         for team_id, eased in moved.items():
             self._team_changed(team_id)
             if eased:
                 self.changes.eased.add(team_id)
 
-    def _used_gpu(self, gpu_id: str) -> tuple[str, Gpu | None, tuple[Run, ...]]:
-        gpu = self._gpus.get(gpu_id)
-        fenced = gpu is None or self._nodes[gpu.node_id].health is _DEAD
-        return gpu_id, gpu, () if fenced else self.runs_on_gpu(gpu_id)
+    def _used_gpus(self, gpu_ids: Iterable[str]) -> list[tuple[str, Gpu | None, tuple[Run, ...]]]:
+        """GPUs with what is on them; nothing is on those of a node that is fenced."""
+        found: list[tuple[str, Gpu | None, tuple[Run, ...]]] = []
+        node_id, fenced = "", False
+        for gpu_id in gpu_ids:
+            gpu = self._gpus.get(gpu_id)
+            if gpu is not None and gpu.node_id != node_id:
+                node_id = gpu.node_id
+                fenced = self._nodes[node_id].health is _DEAD
+            found.append((gpu_id, gpu, () if gpu is None or fenced else self.runs_on_gpu(gpu_id)))
+        return found
 
     def _close(self) -> None:
         self._journal.close()
