@@ -60,6 +60,10 @@ class Hosts:
         self._filled[node_id] = guarded and self._filled.pop(node_id, True)
         self._once_filled.pop(node_id, None)
 
+    def is_filled(self, node_id: str) -> bool:
+        """Whether a node has less to offer than is noted."""
+        return node_id in self._filled
+
     def forget_filled(self, node_id: str) -> bool:
         """What a node has to offer is known again, or it is gone. Returns whether it was not known."""
         if node_id in self._filled:

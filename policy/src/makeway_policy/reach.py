@@ -282,5 +282,6 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
 
 def _without_runs(card: CardRoom) -> CardReach:
     nothing = LEAVING if card.leaving or not card.empty_now else FREE
-    figures = (*nothing, *nothing, *nothing, 0.0, _ENDLESS, 0.0, 1.0, 0.0, -1.0)
-    return CardReach(card=card, plain=nothing, override=nothing, part=nothing, figures=figures)
+    part = FREE if card.slots_now > 0 else LEAVING
+    figures = (*nothing, *nothing, *part, 0.0, _ENDLESS, 0.0, 1.0, 0.0, -1.0)
+    return CardReach(card=card, plain=nothing, override=nothing, part=part, figures=figures)
