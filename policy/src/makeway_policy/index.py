@@ -102,7 +102,7 @@ class Index:
         job = self.state.jobs[bucket.head]
         limit = self.hosts.limit_of(job, now) if job.no_victims_until <= now else None
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
-        self.agenda.blocked.add(bucket, job, limit, overrides=overrides)
+        self.agenda.blocked.add(bucket, job, limit, overrides=overrides, limited=self.rights.limit(job.team))
         if limited:
             self.wakeups.note_limited(bucket)
 

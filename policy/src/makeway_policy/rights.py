@@ -27,10 +27,14 @@ class Rights:
 
     def owner_of(self, job: Job) -> Owner:
         """Whose the job is, as far as a judgement asks: where nobody has rights, jobs of all teams are the same."""
-        team = self._seen.get(job.team) or self._state.team(job.team)
+        team = self._of(job.team)
         if team.user_limit is not None:
             return (job.team, job.user)
         return (job.team,) if self._turns.fair or self.guaranteed or _is_limited(team) else ()
+
+    def limit(self, team_id: str) -> bool:
+        """Whether the team has any limit, allowance or guarantee."""
+        return _is_limited(self._of(team_id))
 
     def take(self, teams: Iterable[str]) -> Effects | None:
         """Look at teams of which something has changed; None if it was not their rights."""
@@ -51,6 +55,9 @@ class Rights:
             owners=not same or any(_apart(old) != _apart(new) for old, new in changed),
             everybody=not same or any(_taken(old) != _taken(new) for old, new in changed),
         )
+
+    def _of(self, team_id: str) -> Team:
+        return self._seen.get(team_id) or self._state.team(team_id)
 
 
 def _is_limited(team: Team) -> bool:

@@ -4,9 +4,10 @@ The rules, in this order. Each names at least those who could be decided otherwi
 not concerned is only judged in vain.
  1. small pools: everybody
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
- 3. a team uses less of something: its jobs that a limit kept out, and with a guarantee all its jobs
- 4. a job gets a run: jobs of its team that a limit keeps out and that could take that run, or had waited for others to
-    leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
+ 3. a team uses less of something: its jobs that a limit may keep out (of a share that is known only where it is
+    placed), and with a guarantee all its jobs
+ 4. a job gets a run: jobs of its team that a limit may keep out and that could take that run, or had waited for others
+    to leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
  5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
     of them for which there is no room any more, as they reserve now themselves
  6. the hardware has changed: those that it could never run, and those that it can never run any more
@@ -31,7 +32,6 @@ from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
-from makeway_policy.waking import BY_TEAM
 
 _BY_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
 FEW = 256
@@ -148,7 +148,7 @@ class Wakeups:
 
     def _by_usage(self, team: str) -> None:
         blocked = self._at.agenda.blocked
-        self._search_anew(blocked.of_team(team, BY_TEAM))
+        self._search_anew(blocked.by_limit(team))
         self._at.agenda.widen(team)
         if self._at.state.team(team).guarantee > 0:
             self._search_anew(blocked.of_team(team, _BY_ROOM))

@@ -16,7 +16,7 @@ from makeway_policy.reach import FREE, NodeReach, Threshold
 _Taking = tuple[Shape, bool, bool]
 """Takers by shape, by whether they override minimum runs, and whether free cards are all that they lack."""
 
-BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
+_BY_TEAM = frozenset({Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE})
 _WANT_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF, Reason.RESERVED_FOR_ANOTHER})
 
 
@@ -33,6 +33,7 @@ class _Place:
     overrides: bool
     avoids_gpus: bool
     eases: bool
+    unsized: bool
 
     @property
     def taking(self) -> _Taking:
@@ -40,6 +41,11 @@ class _Place:
         shape = self.shape
         whole = shape.gpus > 0 and placement.kind_of(shape) is LeaseKind.WHOLE and not self.avoids_gpus
         return shape, self.overrides, whole and shape.members == 1 and self.reason in _WANT_ROOM
+
+    @property
+    def by_limit(self) -> bool:
+        """Whether a limit may be what keeps it out."""
+        return self.reason in _BY_TEAM or self.unsized
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +68,12 @@ class Blocked:
         self._by_reason: dict[Reason, dict[Bucket, None]] = {}
         self._over: dict[str, dict[Bucket, _Place]] = {}
 
-    def add(self, bucket: Bucket, job: Job, limit: Threshold | None, *, overrides: bool) -> None:
-        """Note a blocked bucket with its first job. `limit` is how far it may reach for victims (None: none)."""
+    def add(self, bucket: Bucket, job: Job, limit: Threshold | None, *, overrides: bool, limited: bool = False) -> None:
+        """Note a blocked bucket with its first job. `limit` is how far it may reach for victims (None: none).
+
+        `limited`: its team has limits. What a share counts is known only where it is placed: of one that may take
+        victims, none may be within the limits, whatever the reason that it is told.
+        """
         self.remove(bucket)
         if bucket.blocked is None:
             return
@@ -72,13 +82,14 @@ class Blocked:
             bucket=bucket, reason=reason, shape=shape, lane=self._turns.lane(bucket), entry=bucket.entries[0],
             limit=limit, overrides=overrides, avoids_gpus=bool(job.avoid_gpus),
             eases="eases" in bucket.blocked.detail,
+            unsized=limited and limit is not None and placement.kind_of(shape) is not LeaseKind.WHOLE,
         )  # fmt: skip
         self._place[bucket] = place
         self._by_reason.setdefault(reason, {})[bucket] = None
         self._by_team.setdefault(bucket.team, {})[bucket] = None
         if reason in _WANT_ROOM:
             insort(self._by_shape.setdefault(shape, {}).setdefault(place.lane, []), (place.entry, bucket))
-        if limit is not None and reason in BY_TEAM:
+        if limit is not None and place.by_limit:
             self._over.setdefault(bucket.team, {})[bucket] = place
         if limit is not None:
             insort(self._takers.setdefault(place.taking, []), (limit, id(bucket), bucket))
@@ -96,7 +107,7 @@ class Blocked:
             del entries[bisect_left(entries, (place.entry,))]
             if not entries:
                 del lanes[place.lane]
-        if place.limit is not None and place.reason in BY_TEAM:
+        if place.limit is not None and place.by_limit:
             del self._over[bucket.team][bucket]
         if place.limit is not None:
             takers = self._takers[place.taking]
@@ -137,6 +148,10 @@ class Blocked:
         """The team's buckets that were blocked for one of the reasons."""
         found = self._by_team.get(team, ())
         return [bucket for bucket in found if bucket.blocked is not None and bucket.blocked.reason in reasons]
+
+    def by_limit(self, team: str) -> list[Bucket]:
+        """The team's buckets that a limit may keep out."""
+        return [bucket for bucket in self._by_team.get(team, ()) if self._place[bucket].by_limit]
 
     @property
     def any_over_quota(self) -> bool:

@@ -7,7 +7,7 @@ from makeway_policy import lifecycle
 from makeway_policy.choices import Choice, Preempt, Start, Wait
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
-from makeway_policy.model import Gpu, Job, Node, Reason, Shape
+from makeway_policy.model import Gpu, Job, Node, Reason, Shape, Team
 from makeway_policy.presets import DEFAULT
 from makeway_policy.state import PoolState
 
@@ -95,3 +95,20 @@ def test_who_can_never_run_any_more_keeps_nothing_for_itself() -> None:
     assert wait.refusal.reason is Reason.NEVER_FITS
     assert isinstance(start, Start)
     assert start.job_id == "j3"
+
+
+def test_a_share_that_its_teams_limit_kept_from_victims_takes_them_when_its_team_uses_less() -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t", limit=2.0))
+    for node_id, cards, type_name in (("n0", 2, "A100"), ("n1", 1, "H100")):
+        state.put_node(Node(node_id=node_id))
+        for index in range(cards):
+            state.put_gpu(card(f"{node_id}/{index}", node_id, index, type_name=type_name))
+    state.put_job(job(1, "high", Shape(gpus=2, gpu_type="A100")))
+    state.put_job(job(2, "low", Shape(gpus=1, gpu_type="H100"), team="other"))
+    step(state, 0.0)
+    state.put_job(job(3, "normal", Shape(gpus=1, gpu_type="H100", vram_mib=40_000)))
+    assert [type(choice) for choice in step(state, 1.0)] == [Wait]
+    lifecycle.run_released(state, "j1.1", 2.0)
+    state.remove_job("j1")
+    assert [type(choice) for choice in step(state, 2.0)] == [Preempt]
