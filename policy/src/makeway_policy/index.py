@@ -53,7 +53,7 @@ class Index:
         self.wakeups = Wakeups(
             Concerned(
                 state=state, policy=policy, turns=self.turns, rights=self.rights, agenda=self.agenda,
-                reservers=self.reservers, hosts=self.hosts, free=self.free, reaches=self.reaches,
+                reservers=self.reservers, hosts=self.hosts, free=self.free, rooms=self.rooms, reaches=self.reaches,
             )
         )  # fmt: skip
         weighs = any(rules.placement is Strategy.FRAG for rules in policy.classes.values())

@@ -70,8 +70,9 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         return over if keeper is None else replace(over, detail={**over.detail, "kept_for": keeper.job_id})
     if keeper is None:
         return _no_room(index, job, now)
-    if room and place_free(index, job) is not None:
-        return reservation.refusal_for(keeper)
+    beside = place_free(index, job) if room else None
+    if beside is not None:
+        return reservation.refusal_for(keeper, (member.node_id for member in beside.members))
     return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
 
 

@@ -56,11 +56,15 @@ _NO_DRAIN = Drain.NO
 
 @value(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Why not: one sentence for people, one reason for machines, and the figures behind it."""
+    """Why not: one sentence for people, one reason for machines, and the figures behind it.
+
+    `room_on` are nodes that would do, were they not kept for another; it is asked by who decides, and not stored.
+    """
 
     reason: Reason
     sentence: str
     detail: Mapping[str, str] = field(default_factory=dict)
+    room_on: tuple[str, ...] = ()
 
 
 @value(frozen=True, kw_only=True, slots=True)

@@ -219,14 +219,19 @@ def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: f
     return policy.backfill is Backfill.PREEMPTIBLE and _may_preempt_then(reserver, job, policy, held.start, now)
 
 
-def refusal_for(held: Reservation) -> Refusal:
-    """Why a job does not use free GPUs that another waits for."""
+def refusal_for(held: Reservation, room_on: Iterable[str]) -> Refusal:
+    """Why a job does not use the free GPUs on these nodes, for which another waits."""
     name = held.job_id
     if held.start is None:
         sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
     else:
         sentence = f"what is free is kept for job {name}, which is expected to start at {moment(held.start)}"
-    return Refusal(reason=Reason.RESERVED_FOR_ANOTHER, sentence=sentence, detail={"job": name})
+    return Refusal(
+        reason=Reason.RESERVED_FOR_ANOTHER,
+        sentence=sentence,
+        detail={"job": name},
+        room_on=tuple(dict.fromkeys(room_on)),
+    )
 
 
 def expected_end(state: PoolState, run: Run) -> float:

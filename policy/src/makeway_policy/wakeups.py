@@ -20,16 +20,17 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from makeway_policy import priority, protection, quota
+from makeway_policy import placement, priority, protection, quota
 from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Job, Reason, Run, Shape
+from makeway_policy.model import Job, Reason, Refusal, Run, Shape
 from makeway_policy.queue import Bucket, Turns
 from makeway_policy.reach import NodeReach
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
+from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -50,6 +51,7 @@ class Concerned:
     reservers: Reservers
     hosts: Hosts
     free: FreeCards
+    rooms: dict[str, NodeRoom]
     reaches: dict[str, NodeReach]
 
 
@@ -110,7 +112,7 @@ class Wakeups:
             view = self._at.reservers.view()
             moved = view is not self._seen or self._overtaken
             self._seen, self._overtaken = view, False
-            self._by_reservations(view, all_of_them=not view.complete)
+            self._by_reservations(view, changes.nodes, all_of_them=not view.complete)
         if self._hardware_version != self._at.state.hardware_version:
             self._hardware_version = self._at.state.hardware_version
             self._by_hardware()
@@ -127,7 +129,7 @@ class Wakeups:
         if not (self._limited or self._movers):
             return False
         view = self._at.reservers.view()
-        woken = self._by_reservations(view)
+        woken = self._by_reservations(view, ())
         if view is not self._seen:
             self._seen = view
             woken = self._holders(None, now) or woken
@@ -180,23 +182,38 @@ class Wakeups:
             if self._at.reservers.never_fits(shape) is not None:
                 self._search_anew(blocked.of_shape(shape))
 
-    def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
-        """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve."""
+    def _by_reservations(self, view: View, nodes: Collection[str], *, all_of_them: bool = False) -> bool:
+        """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve.
+
+        `nodes` are those that have changed.
+        """
         found = False
         for bucket, seen in tuple(self._limited.items()):
             refusal = bucket.blocked if bucket.entries else None
             if refusal is None:
                 del self._limited[bucket]
                 continue
-            shape = self._at.state.jobs[bucket.head].shape
-            lacks = refusal.reason is Reason.RESERVED_FOR_ANOTHER and not self._at.free.has_room(shape)
-            if all_of_them or lacks or not seen.is_same_for(self._at.turns.of(bucket), view):
+            if all_of_them or self._lacks_room(bucket, refusal, nodes) or not seen.is_same_for(self._at.turns.of(bucket), view):
                 del self._limited[bucket]
                 self._at.agenda.search_anew(bucket)
                 found = True
             elif seen is not view:
                 self._limited[bucket] = view
         return found
+
+    def _lacks_room(self, bucket: Bucket, refusal: Refusal, nodes: Collection[str]) -> bool:
+        """Whether there may be no room left for one that is only kept out; of a gang its judgement tells."""
+        if refusal.reason is not Reason.RESERVED_FOR_ANOTHER:
+            return False
+        job = self._at.state.jobs[bucket.head]
+        if not self._at.free.has_room(job.shape):
+            return True
+        changed = [node_id for node_id in refusal.room_on if node_id in nodes]
+        if not changed or job.shape.members > 1:
+            return bool(changed)
+        room = self._at.rooms.get(changed[0])
+        strategy = priority.class_of(job, self._at.policy).placement
+        return room is None or placement.fit(room, job, self._at.policy, strategy, later=False) is None
 
     def _by_borrowing(self, changes: Changes) -> list[str]:
         """The nodes where other teams' jobs may now take what they might not: a guarantee covers less of it."""

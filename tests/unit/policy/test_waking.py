@@ -41,6 +41,11 @@ def step(state: PoolState, now: float) -> tuple[Choice, ...]:
     return choices
 
 
+def told(choices: tuple[Choice, ...]) -> dict[str, Reason]:
+    """The reasons that jobs are told."""
+    return {choice.job_id: choice.refusal.reason for choice in choices if isinstance(choice, Wait)}
+
+
 @pytest.mark.parametrize(
     "beside",
     [
@@ -112,3 +117,24 @@ def test_a_share_that_its_teams_limit_kept_from_victims_takes_them_when_its_team
     lifecycle.run_released(state, "j1.1", 2.0)
     state.remove_job("j1")
     assert [type(choice) for choice in step(state, 2.0)] == [Preempt]
+
+
+def test_a_gang_that_only_a_reservation_kept_out_reserves_once_its_room_is_taken() -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t"))
+    state.put_team(Team(team_id="out", guarantee=2.0, gpu_hours_per_month=1.0, gpu_hours_used=1.0))
+    for node_id, cards, type_name in (("n0", 2, "A100"), ("n1", 1, "A100"), ("n2", 1, "H100")):
+        state.put_node(Node(node_id=node_id))
+        for index in range(cards):
+            state.put_gpu(card(f"{node_id}/{index}", node_id, index, type_name=type_name))
+    short = {"preemptible": False, "time_limit_seconds": 600.0}
+    state.put_job(job(1, "normal", Shape(gpus=1, nodes=frozenset({"n0"})), **short))
+    step(state, 0.0)
+    state.put_job(job(2, "normal", Shape(gpus=2, gpu_type="A100"), team="out"))
+    state.put_job(job(3, "normal", Shape(gpus=1, gpu_type="A100", members=2, distinct_nodes=True)))
+    assert told(step(state, 1.0)) == {"j2": Reason.TEAM_LIMIT, "j3": Reason.RESERVED_FOR_ANOTHER}
+    state.put_job(job(4, "urgent", Shape(gpus=1, nodes=frozenset({"n1"}))))
+    state.put_job(job(5, "normal", Shape(gpus=1), preemptible=False))
+    choices = step(state, 2.0)
+    assert [choice.job_id for choice in choices if isinstance(choice, Start)] == ["j4"]
+    assert told(choices)["j5"] is Reason.RESERVED_FOR_ANOTHER
