@@ -227,7 +227,11 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
         return []
     job = state.jobs[run.job_id]
     placed = judge.place_beside(index, job, run, now)
-    if placed is None or _would_be_passed(index, job, now):
+    if placed is None:
+        return []
+    ahead = _who_would_pass(index, job, now)
+    if ahead is not None:
+        index.wakeups.note_staying(job.job_id, ahead)
         return []
     if run.lease_state is LeaseState.PENDING:
         state.remove_run(run_id, now)
@@ -245,8 +249,8 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
     ]  # fmt: skip
 
 
-def _would_be_passed(index: Index, job: Job, now: float) -> bool:
-    """Whether somebody who is ahead only by aging would get in where the hold is left, to be evicted by it at once.
+def _who_would_pass(index: Index, job: Job, now: float) -> Bucket | None:
+    """Who is ahead only by aging and would get in where the hold is left, to be evicted by it at once.
 
     Between two runs a job is in the queue again, in its place.
     """
@@ -255,8 +259,8 @@ def _would_be_passed(index: Index, job: Job, now: float) -> bool:
         ahead = index.state.jobs[bucket.head]
         worth = priority.preemption_value(ahead, index.policy, now)
         if key < place and priority.outranks(job, v, ahead, worth, index.policy):
-            return True
-    return False
+            return bucket
+    return None
 
 
 def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:

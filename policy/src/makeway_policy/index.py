@@ -354,11 +354,11 @@ class Index:
         if job is not None and (run is None or run.started_at is None):
             self._watch_overdue(job, now)
         if job is not None and run is not None:
-            self._refresh_run(job, run)
+            self._refresh_run(job, run, now)
         elif job is not None and not stands_by:
             self._refresh_waiting(job, now)
 
-    def _refresh_run(self, job: Job, run: Run) -> None:
+    def _refresh_run(self, job: Job, run: Run, now: float) -> None:
         if self.worth_of(job, run) != run.v:
             self.revalue.add(run.run_id)
         if run.state in (RunState.PLANNED, RunState.STARTING) and run.started_at is None and not is_leaving(run):
@@ -367,6 +367,9 @@ class Index:
                 self.pending.add(job.job_id)
             if run.after:
                 self.wakeups.note_hold(job, run)
+                if self.policy.move_holds:
+                    # It is in the queue again while it moves, and comes forward there as it waits.
+                    self._timers.set("job", job.job_id, priority.next_step_at(job, self.policy, now))
             self.unsettled.add(run.run_id)
         if run.started_at is None and run.lease_state is LeaseState.NEXT and run.stop_cause in _TAKEN:
             self.reservers.dispossessed[job.job_id] = None

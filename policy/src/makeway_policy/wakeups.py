@@ -13,7 +13,8 @@ not concerned is only judged in vain.
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
     fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed
- 8. room, or a change of reservations: holders that might move
+ 8. room, or a change of reservations: holders that might move; and those that are further ahead than they were, ask for
+    something else or may have more by their team's limits, or stayed for one ahead of them who is not there any more
 """
 
 import math
@@ -26,7 +27,7 @@ from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
 from makeway_policy.model import Job, Reason, Refusal, Run, Shape
-from makeway_policy.queue import Bucket, Turns
+from makeway_policy.queue import Bucket, Key, Turns
 from makeway_policy.reach import NodeReach
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
@@ -64,6 +65,8 @@ class Wakeups:
         self._limited: dict[Bucket, View] = {}
         self._movers: dict[Shape, dict[str, str]] = {}
         self._moving: dict[str, Shape] = {}
+        self._places: dict[str, Key] = {}
+        self._staying: dict[str, tuple[Bucket, str]] = {}
         self._hardware_version = -1
         self._seen = View()
         self._overtaken = False
@@ -82,6 +85,11 @@ class Wakeups:
         """A job waits for GPUs that are being freed."""
         self._moving[job.job_id] = job.shape
         self._movers.setdefault(job.shape, {})[job.job_id] = run.run_id
+        self._places.setdefault(job.job_id, self._at.turns.of_job(job, self._at.turns.now))
+
+    def note_staying(self, job_id: str, ahead: Bucket) -> None:
+        """A holder does not move, as the first of a bucket would get in where it leaves."""
+        self._staying[job_id] = (ahead, ahead.head)
 
     def forget_hold(self, job_id: str) -> None:
         """The job does not wait for GPUs that are being freed, or not any more."""
@@ -97,7 +105,8 @@ class Wakeups:
         `effects` are those of changed rights; `improved` are nodes that have something to offer which they had not.
         """
         blocked = self._at.agenda.blocked
-        if changes.everything or len(blocked) * len(self._at.reaches) <= self.few:
+        everybody = changes.everything or len(blocked) * len(self._at.reaches) <= self.few
+        if everybody:
             self._search_anew(blocked.all())
             self._at.agenda.widen()
         if changes.teams or changes.groups:
@@ -121,8 +130,10 @@ class Wakeups:
             self._by_node(node_id)
         if improved:
             self._by_room(improved)
-        if improved or moved:
-            self._holders(None if moved else improved, now)
+        for job_id in self._advanced(changes, now) if self._places else ():
+            self._try_hold(job_id, now)
+        if improved or moved or everybody:
+            self._holders(None if moved or everybody else improved, now)
 
     def wake_by_refusals(self, now: float) -> bool:
         """After a refusal: whether somebody is judged again, as other jobs reserve now than before."""
@@ -193,7 +204,11 @@ class Wakeups:
             if refusal is None:
                 del self._limited[bucket]
                 continue
-            if all_of_them or self._lacks_room(bucket, refusal, nodes) or not seen.is_same_for(self._at.turns.of(bucket), view):
+            if (
+                all_of_them
+                or self._lacks_room(bucket, refusal, nodes)
+                or not seen.is_same_for(self._at.turns.of(bucket), view)
+            ):
                 del self._limited[bucket]
                 self._at.agenda.search_anew(bucket)
                 found = True
@@ -254,8 +269,33 @@ class Wakeups:
             free, wanted = self._at.free.of(shape), max(1, shape.gpus)
             if not (free.any_with(wanted) if nodes is None else free.most_of(nodes) >= wanted):
                 continue
-            for job_id, run_id in holders.items():
-                job = self._at.state.jobs[job_id]
-                self._at.agenda.try_hold(run_id, self._at.turns.of_job(job, now))
+            for job_id in holders:
+                self._try_hold(job_id, now)
                 found = True
         return found
+
+    def _try_hold(self, job_id: str, now: float) -> None:
+        run_id = self._movers[self._moving[job_id]][job_id]
+        self._at.agenda.try_hold(run_id, self._at.turns.of_job(self._at.state.jobs[job_id], now))
+
+    def _advanced(self, changes: Changes, now: float) -> list[str]:
+        """The holders that what is free may be for now, though it is no more and is not kept for others otherwise."""
+        for job_id in self._places.keys() & changes.jobs - self._moving.keys():
+            del self._places[job_id]
+            self._staying.pop(job_id, None)
+        turns, jobs, others = self._at.turns, self._at.state.jobs, changes.amended | changes.undone
+        found = []
+        for job_id in self._places.keys() & changes.jobs:
+            place = turns.of_job(jobs[job_id], now)
+            if place < self._places[job_id] or job_id in others:
+                found.append(job_id)
+            self._places[job_id] = place
+        teams = changes.rights.union(each for each in changes.eased if turns.fair or self._at.rights.limit(each))
+        if teams:
+            found.extend(job_id for job_id in self._places if jobs[job_id].team in teams)
+        for job_id, (ahead, head) in tuple(self._staying.items()):
+            gone = ahead.blocked is None or not ahead.entries or ahead.head != head
+            if gone or turns.of(ahead) >= turns.of_job(jobs[job_id], now):
+                del self._staying[job_id]
+                found.append(job_id)
+        return sorted(dict.fromkeys(found))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Preempt, Start, Wait
+from makeway_policy.choices import Choice, Preempt, Start, Wait, Withdraw
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.model import Gpu, Job, Node, Reason, Shape, Team
@@ -44,6 +44,22 @@ def step(state: PoolState, now: float) -> tuple[Choice, ...]:
 def told(choices: tuple[Choice, ...]) -> dict[str, Reason]:
     """The reasons that jobs are told."""
     return {choice.job_id: choice.refusal.reason for choice in choices if isinstance(choice, Wait)}
+
+
+def reserved_pair() -> PoolState:
+    """On n0 a run of class low; on n1 a free card, kept for a job that wants it with the one beside it."""
+    state = PoolState()
+    for node_id, cards in (("n0", 1), ("n1", 2)):
+        state.put_node(Node(node_id=node_id))
+        for index in range(cards):
+            state.put_gpu(card(f"{node_id}/{index}", node_id, index))
+    state.put_job(job(1, "low", Shape(gpus=1, nodes=frozenset({"n0"}))))
+    fixed = {"preemptible": False, "time_limit_seconds": 50_000.0}
+    state.put_job(job(2, "normal", Shape(gpus=1, nodes=frozenset({"n1"})), **fixed))
+    step(state, 2.0)
+    state.put_job(job(3, "normal", Shape(gpus=2), own_priority=510, submitted_at=1_000.0, queued_since=1_000.0))
+    step(state, 1_000.0)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -138,3 +154,32 @@ def test_a_gang_that_only_a_reservation_kept_out_reserves_once_its_room_is_taken
     choices = step(state, 2.0)
     assert [choice.job_id for choice in choices if isinstance(choice, Start)] == ["j4"]
     assert told(choices)["j5"] is Reason.RESERVED_FOR_ANOTHER
+
+
+def test_a_holder_moves_once_it_has_aged_past_the_one_for_whom_a_free_card_was_kept() -> None:
+    state = reserved_pair()
+    state.put_job(job(4, "normal", Shape(gpus=1), submitted_at=0.0, queued_since=0.0))
+    assert [type(choice) for choice in step(state, 1_001.0)] == [Preempt]
+    assert not step(state, 7_439.0)
+    (moved,) = step(state, 7_440.0)
+    assert isinstance(moved, Withdraw)
+    assert [member.node_id for member in moved.to or ()] == ["n1"]
+
+
+def test_a_holder_moves_once_its_team_may_have_more_at_a_time() -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t", limit=2.0))
+    state.put_team(Team(team_id="other"))
+    for node_id in ("n0", "n1", "n2"):
+        state.put_node(Node(node_id=node_id))
+        state.put_gpu(card(f"{node_id}/0", node_id))
+    state.put_job(job(1, "low", Shape(gpus=1, nodes=frozenset({"n0"}))))
+    state.put_job(job(2, "normal", Shape(gpus=1, nodes=frozenset({"n1"})), preemptible=False))
+    step(state, 1.0)
+    # Its team may have no third card until the one that it takes is given back, and takes it of itself.
+    state.put_job(job(3, "normal", Shape(gpus=1)))
+    assert [type(choice) for choice in step(state, 2.0)] == [Preempt]
+    state.put_team(Team(team_id="t", limit=3.0))
+    (moved,) = step(state, 3.0)
+    assert isinstance(moved, Withdraw)
+    assert [member.node_id for member in moved.to or ()] == ["n2"]
