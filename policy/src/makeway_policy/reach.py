@@ -30,12 +30,15 @@ FREE: Threshold = (-2.0, 0.0, 0.0)
 LEAVING: Threshold = (-1.0, 0.0, 0.0)
 OUT_OF_REACH: Threshold = (_ENDLESS, 0.0, 0.0)
 
+_Each = tuple[tuple[str, Threshold, Threshold], ...]
+"""Runs by id, each with what has to leave for ordinary preemptors and for those that override minimum runs."""
+
 
 @value(frozen=True, kw_only=True, slots=True)
 class CardReach:
     """One card's thresholds: whole card, for ordinary preemptors and for those that override minimum runs, and part.
 
-    `lowest` is what has to leave so that the card has any more room than now.
+    `lowest` is what has to leave so that the card has any more room than now. `shared`: the runs, if several.
     The run has `gpus` cards and `grace` seconds to leave. At `changes_at` time alone may change what protects it.
     `figures`: the three thresholds; the seconds that stopping the run now costs each of its GPUs, since when they grow
     (infinite where they don't) and how fast; `gpus`, `grace`, and a number that the cards of the same runs share.
@@ -50,6 +53,7 @@ class CardReach:
     grace: float = 0.0
     changes_at: float = _ENDLESS
     figures: tuple[float, ...] = ()
+    shared: _Each = ()
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -63,7 +67,7 @@ class NodeReach:
     cards: tuple[CardReach, ...]
     room: NodeRoom
     changes_at: float | None
-    hosted: tuple[tuple[str, Threshold, Threshold], ...] = ()
+    hosted: _Each = ()
     ranked: dict[str, list[Threshold]] = field(default_factory=dict, compare=False)
 
     @property
@@ -171,13 +175,7 @@ def improved(old: NodeReach | None, new: NodeReach) -> bool:
     """Whether somebody could get on the node what nobody could before."""
     if old is None or len(old.cards) != len(new.cards):
         return True
-    if new.hosted:
-        before_of = {run_id: (plain, override) for run_id, plain, override in old.hosted}
-        for run_id, plain, override in new.hosted:
-            known = before_of.get(run_id)
-            if known is not None and (plain < known[0] or override < known[1]):
-                return True
-    return any(
+    return _any_nearer(old.hosted, new.hosted) or any(
         after is not before
         and (
             after.card.gpu.gpu_id != before.card.gpu.gpu_id
@@ -186,9 +184,20 @@ def improved(old: NodeReach | None, new: NodeReach) -> bool:
             or after.part < before.part
             or after.lowest < before.lowest
             or after.grace < before.grace
+            or _any_nearer(before.shared, after.shared)
         )
         for before, after in zip(old.cards, new.cards, strict=True)
     )
+
+
+def _any_nearer(old: _Each, new: _Each) -> bool:
+    """Whether any of the runs is within reach of more than it was."""
+    before_of = {run_id: (plain, override) for run_id, plain, override in old} if new else {}
+    for run_id, plain, override in new:
+        known = before_of.get(run_id)
+        if known is not None and (plain < known[0] or override < known[1]):
+            return True
+    return False
 
 
 def filled_by(before: NodeRoom, after: NodeRoom, amended: Collection[str]) -> list[Run] | None:
@@ -252,6 +261,7 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
 
 def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
     staying = [known[run_id] for run_id in card.staying]
+    shared: _Each = ()
     if not staying:
         return _without_runs(card)
     # On most cards there is one run.
@@ -266,6 +276,7 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
         # Runs that share a card may be taken for another card's sake: what they cost is not this card's.
         costs_and_run = (0.0, _ENDLESS, 0.0, 1.0, grace, float(hash(card.staying) & _EXACT))
         changes_at = min(each.changes_at for each in staying)
+        shared = tuple((run_id, known[run_id].plain, known[run_id].override) for run_id in card.staying)
     part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else lowest
     return CardReach(
         card=card,
@@ -277,6 +288,7 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
         grace=grace,
         changes_at=changes_at,
         figures=(*plain, *override, *part, *costs_and_run),
+        shared=shared,
     )
 
 

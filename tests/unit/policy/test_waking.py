@@ -183,3 +183,17 @@ def test_a_holder_moves_once_its_team_may_have_more_at_a_time() -> None:
     (moved,) = step(state, 3.0)
     assert isinstance(moved, Withdraw)
     assert [member.node_id for member in moved.to or ()] == ["n2"]
+
+
+def test_a_run_beside_one_that_stays_is_taken_once_its_minimum_run_is_over() -> None:
+    state = PoolState()
+    state.put_node(Node(node_id="n"))
+    state.put_gpu(card("h"))
+    half = Shape(gpus=1, vram_mib=40_000)
+    state.put_job(job(1, "normal", half, preemptible=False))
+    state.put_job(job(2, "normal", half))
+    step(state, 0.0)
+    state.put_job(job(3, "high", half))
+    assert [type(choice) for choice in step(state, 100.0)] == [Wait]
+    assert not step(state, 300.0)
+    assert [type(choice) for choice in step(state, 600.0)] == [Preempt]
