@@ -4,9 +4,10 @@ Waiting queue, room per node, nodes by free cards, holds, timers. Everything her
 the policy and the time; nothing here needs a journal. Who is judged again because of what is told in `wakeups`.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
-from makeway_policy import affinity, begin, capacity, overdue, past_use, priority, protection, quota
+from makeway_policy import affinity, begin, capacity, overdue, past_use, patience, priority, protection, quota
 from makeway_policy.affinity import NodeLabels
 from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
@@ -64,6 +65,7 @@ class Index:
         self._improved: dict[str, None] = {}
         self._started: dict[str, set[str]] = {}
         self._rung: set[str] = set()
+        self._opens_at: dict[str, float] = {}
         self._timers = Timers()
 
     @staticmethod
@@ -263,7 +265,10 @@ class Index:
             # What a node that was filled meanwhile had to offer since is not known.
             if before is None or self.hosts.forget_filled(node_id) or improved(reached, reach) or grew(before, room):
                 self._improved[node_id] = None
-            self._timers.set("node", node_id, reach.changes_at)
+            if self._opens_at.get(node_id, math.inf) <= now:
+                self._improved[node_id] = None
+            self._note_opening(node_id, now)
+            self._time_node(node_id, reach)
             self.hosts.node_changed(node_id)
         if rebuilt or self.pending:
             # Otherwise a run that has not started is as settled as it was.
@@ -280,6 +285,7 @@ class Index:
         self.hosts.forget_filled(node_id)
         self.hosts.node_changed(node_id)
         self.free.update(node_id, None)
+        self._opens_at.pop(node_id, None)
         self._timers.set("node", node_id, None)
 
     def _only_filled(self, node_id: str, before: NodeRoom, room: NodeRoom, changes: Changes, now: float) -> bool:
@@ -318,6 +324,8 @@ class Index:
             plainly, _, until = protection.outlook(self.state, self.policy, self.state.jobs[run.job_id], run, now)
             guarded = guarded and plainly
             self._timers.set_sooner("node", node_id, until)
+        self._note_opening(node_id, now)
+        self._timers.set_sooner("node", node_id, self._opens_at.get(node_id))
         self.hosts.filled(node_id, guarded=guarded)
 
     def _look_at(self, node_id: str, now: float, before: NodeReach | None) -> NodeReach:
@@ -326,10 +334,22 @@ class Index:
         reach = self.reaches[node_id] = node_reach(self.state, self.policy, room, now, before, started)
         return reach
 
+    def _note_opening(self, node_id: str, now: float) -> None:
+        room = self.rooms[node_id]
+        at = patience.next_opening(self.state, self.policy, room, now) if room.leaving else None
+        if at is not None:
+            self._opens_at[node_id] = at
+        elif self._opens_at:
+            self._opens_at.pop(node_id, None)
+
+    def _time_node(self, node_id: str, reach: NodeReach) -> None:
+        moments = [at for at in (reach.changes_at, self._opens_at.get(node_id)) if at is not None]
+        self._timers.set("node", node_id, min(moments, default=None))
+
     def reach_of_filled(self, node_id: str) -> None:
         """Find out how far one has to reach on a node that was filled."""
         reach = self._look_at(node_id, self.turns.now, self.reaches.get(node_id))
-        self._timers.set("node", node_id, reach.changes_at)
+        self._time_node(node_id, reach)
 
     def _mark_neighbours(self, node_id: str) -> None:
         """A gang with a member on a node that is not heard can be taken nowhere."""

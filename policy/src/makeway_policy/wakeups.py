@@ -12,7 +12,8 @@ not concerned is only judged in vain.
     of them for which there is no room any more, as they reserve now themselves
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
-    fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed
+    fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed, and when what
+    leaves there anyway is gone no later than victims would be (`patience`)
  8. room, or a change of reservations: holders that might move; and those that are further ahead than they were, ask for
     something else or may have more by their team's limits, or stayed for one ahead of them who is not there any more
 """

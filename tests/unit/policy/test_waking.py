@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from makeway_policy import lifecycle
-from makeway_policy.choices import Choice, Preempt, Start, Wait, Withdraw
+from makeway_policy.choices import Choice, Evict, Preempt, Start, Wait, Withdraw
 from makeway_policy.decide import decide
+from makeway_policy.evictions import preempt_by_hand
 from makeway_policy.index import Index
 from makeway_policy.model import Gpu, Job, Node, Reason, Shape, Team
 from makeway_policy.presets import DEFAULT
@@ -197,3 +198,19 @@ def test_a_run_beside_one_that_stays_is_taken_once_its_minimum_run_is_over() -> 
     assert [type(choice) for choice in step(state, 100.0)] == [Wait]
     assert not step(state, 300.0)
     assert [type(choice) for choice in step(state, 600.0)] == [Preempt]
+
+
+def test_a_run_beside_one_that_leaves_is_taken_once_both_would_be_gone_together() -> None:
+    state = PoolState()
+    state.put_node(Node(node_id="n"))
+    state.put_gpu(card("h"))
+    half = Shape(gpus=1, vram_mib=40_000)
+    state.put_job(job(1, "normal", half))
+    state.put_job(job(2, "low", half))
+    step(state, 0.0)
+    assert isinstance(preempt_by_hand(state, NEVER_ALL, "j1", 10.0, force=True), Evict)
+    state.put_job(job(3, "normal", Shape(gpus=1, vram_mib=80_000)))
+    assert [type(choice) for choice in step(state, 20.0)] == [Wait]
+    # The one has two minutes to leave, the other ten seconds.
+    assert not step(state, 119.9)
+    assert [type(choice) for choice in step(state, 120.1)] == [Preempt]
