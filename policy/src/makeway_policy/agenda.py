@@ -27,7 +27,11 @@ class Agenda:
         while self._ready:
             key, _, item = heapq.heappop(self._ready)
             if isinstance(item, str):
-                return item
+                place = self._turns.of_run(item)
+                if place is None or place <= key:
+                    return item
+                self._push(item, place)
+                continue
             if isinstance(item, Bucket):
                 if item.listed_at != key:
                     continue

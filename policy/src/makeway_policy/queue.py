@@ -153,6 +153,11 @@ class Turns:
         q, capped = priority.queue_value(job, self._policy, now)
         return self.key(job.team if self.fair and not capped else None, (-q, job.submitted_at, job.order, job.job_id))
 
+    def of_run(self, run_id: str) -> Key | None:
+        """The place that the job of a run would have; None if the run is gone."""
+        run = self._state.runs.get(run_id)
+        return None if run is None else self.of_job(self._state.jobs[run.job_id], self.now)
+
     def key(self, lane: Lane, entry: Entry) -> Key:
         """The place of an entry of a lane, as things are now."""
         if lane is None:
