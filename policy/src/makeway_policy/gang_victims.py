@@ -8,7 +8,7 @@ from makeway_policy.candidates import Candidate, candidates_on
 from makeway_policy.least import cannot_beat
 from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
-from makeway_policy.victim_room import place, spare
+from makeway_policy.victim_room import barred, legal_plan, place, spare
 from makeway_policy.victim_sets import Plan, plan_of
 
 _NEAR = 32
@@ -32,7 +32,10 @@ def gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
         nodes, taken = best[0].nodes, best[1]
     nodes, taken = _elsewhere(question, nodes, taken, patience)
     fits = place(question, nodes, taken, patience)
-    return None if fits is None else spare(question, fits, taken, patience)
+    if fits is None:
+        return None
+    fits, taken = spare(question, fits, taken, patience)
+    return None if barred(question, taken) else legal_plan(question, fits, taken)
 
 
 def _elsewhere(
@@ -101,6 +104,9 @@ def _extend(
         if following is not None:
             grown.append(following)
         fits = place(question, nodes, grown, patience)
-        if fits is not None:
-            return plan_of(question, fits, grown), grown
+        if fits is None:
+            continue
+        if barred(question, grown):
+            fits, grown = spare(question, fits, grown, patience)
+        return None if barred(question, grown) else (plan_of(question, fits, grown), grown)
     return None

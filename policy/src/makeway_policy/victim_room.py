@@ -10,13 +10,14 @@ from makeway_policy.question import Question
 from makeway_policy.rooms import NodeRoom, trial_room, with_cards
 from makeway_policy.victim_sets import Plan, plan_of
 
+Fits = tuple[placement.Fit, ...]
+"""Where the members are placed, one after the other."""
 
-def spare(
-    question: Question, fits: tuple[placement.Fit, ...], taken: Sequence[Candidate], patience: float
-) -> Plan | None:
-    """Put back whoever is not needed, highest v first, then highest cost; None if the set is not legal.
 
-    `fits` are the members' places once all of `taken` have left.
+def spare(question: Question, fits: Fits, taken: Sequence[Candidate], patience: float) -> tuple[Fits, list[Candidate]]:
+    """Put back whoever is not needed, highest v first, then highest cost: the members' places, and who has to leave.
+
+    `fits` are the places once all of `taken` have left.
     """
     nodes = tuple(each.member.node_id for each in fits)
     needed = list(taken)
@@ -27,17 +28,35 @@ def spare(
         fitted = place(question, nodes, fewer, patience)
         if fitted is not None:
             needed, fits = fewer, fitted
-    if not _respects_guarantees(question, needed) or not _may_have(question, fits, needed):
-        return None
-    return plan_of(question, fits, needed)
+    return fits, needed
+
+
+def legal_plan(question: Question, fits: Fits, taken: Sequence[Candidate]) -> Plan | None:
+    """The plan by which these leave, none of whom is barred; None if the preemptor may not have what it would get."""
+    return plan_of(question, fits, taken) if _may_have(question, fits, taken) else None
+
+
+def barred(question: Question, taken: Sequence[Candidate]) -> list[Candidate]:
+    """Who of a set may not be taken beside the others: for a hard group's sake, or one for a team's guarantee."""
+    state = question.state
+    room = {group.name: protection.group_room(state, group) for group, _ in groups_of(question, taken) if group.hard}
+    found = []
+    for each in sorted(taken, key=lambda each: each.key):
+        name = None if protection.is_hold(each.run) else state.jobs[each.run.job_id].group
+        if name in room:
+            room[name] -= 1
+            if room[name] < 0:
+                found.append(each)
+    # Without one of them the others may be borrowed still.
+    return found or _guaranteed(question, taken)[-1:]
 
 
 def place(
     question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
 ) -> tuple[placement.Fit, ...] | None:
-    """The members on their nodes once `taken` have left; None if one does not fit, or a quota or group forbids it."""
+    """The members on their nodes once `taken` have left; None if one does not fit, or a quota forbids it."""
     gone = [each.run.run_id for each in taken]
-    if _group_broken(question, taken) or not within_quota(question, gone):
+    if not within_quota(question, gone):
         return None
     job, state = question.preemptor.job, question.state
     strategy = class_of(job, question.policy).placement
@@ -79,22 +98,18 @@ def _patient(question: Question, room: NodeRoom, gone: Sequence[str], patience: 
     return with_cards(room, cards)
 
 
-def _group_broken(question: Question, taken: Sequence[Candidate]) -> bool:
-    state = question.state
-    return any(group.hard and down > protection.group_room(state, group) for group, down in groups_of(question, taken))
-
-
-def _respects_guarantees(question: Question, taken: Sequence[Candidate]) -> bool:
-    """Whether each victim of another team is still borrowed when the other victims have gone."""
+def _guaranteed(question: Question, taken: Sequence[Candidate]) -> list[Candidate]:
+    """The victims of other teams that are not borrowed any more when the other victims have gone."""
     state, own_team = question.state, question.preemptor.job.team
     gone = {each.run.run_id for each in taken}
+    found = []
     for each in taken:
         team = state.jobs[each.run.job_id].team
         if team == own_team or state.team(team).guarantee == 0:
             continue
         if each.run.run_id not in quota.borrowed_runs(state, team, gone - {each.run.run_id}):
-            return False
-    return True
+            found.append(each)
+    return found
 
 
 def _may_have(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> bool:

@@ -1,8 +1,9 @@
 """Who has to leave so that a job fits: one candidate set a node, compared, and nobody in it who could be spared.
 
 On a node, possible victims are added by v, then cost, then newest, then id, until the job fits with what is free; then
-whoever is not needed is put back, highest v first, then highest cost. A gang preemptor goes member by member to the
-node whose set compares best, then puts back over all. Sets compare by:
+whoever is not needed is put back, highest v first, then highest cost. Where somebody in the set may not be taken beside
+the others (a hard group, a guarantee), it yields to the next, without them. A gang preemptor goes member by member to
+the node whose set compares best, then puts back over all. Sets compare by:
  (a) breaches of soft groups
  (b) highest victim v, lower is better
  (c) cost
@@ -11,7 +12,7 @@ node whose set compares best, then puts back over all. Sets compare by:
      over of the nodes, by its class's strategy (`left_over`)
  (f) newest submit
  (g) id
-A set that fails protection or quota yields to the next. Another job's hold is a candidate like a run, at cost 0.
+Another job's hold is a candidate like a run, at cost 0.
 """
 
 import math
@@ -22,13 +23,16 @@ from makeway_policy.gang_victims import gang_plan
 from makeway_policy.least import by_cost_now, cannot_beat, is_worse, loses_as_much
 from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
-from makeway_policy.victim_room import could_fit, place, spare
+from makeway_policy.victim_room import Fits, barred, could_fit, legal_plan, place, spare
 from makeway_policy.victim_sets import Plan
 from makeway_policy.whole_cards import loses_more, only_cards_decide
 
 _TIES = 8
 """So many sets that lose as much (highest v and cost) are compared by the rest of their keys, then the best of them
 will do: where everything on thousands of nodes is alike, an eviction must not wait for all of them to be tried."""
+
+_SETS = 8
+"""So many sets of a node are tried, each without those who may not be taken beside the others of the one before."""
 
 
 def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
@@ -95,6 +99,23 @@ def _with_victims(question: Question, node_id: str, candidates: Sequence[Candida
 
 
 def _fill(question: Question, node_id: str, candidates: Sequence[Candidate], patience: float) -> Plan | None:
+    """A set that is not legal yields to the next, without whoever may not be taken beside the others."""
+    for _ in range(_SETS):
+        grown = _grown(question, node_id, candidates, patience)
+        if grown is None:
+            return None
+        fits, needed = spare(question, *grown, patience)
+        without = barred(question, needed)
+        if not without:
+            return legal_plan(question, fits, needed)
+        candidates = [each for each in candidates if each not in without]
+    return None
+
+
+def _grown(
+    question: Question, node_id: str, candidates: Sequence[Candidate], patience: float
+) -> tuple[Fits, list[Candidate]] | None:
+    """As many as it takes until the job fits, and where it does then."""
     taken: list[Candidate] = []
     for following in (None, *candidates):
         if following is not None:
@@ -103,5 +124,5 @@ def _fill(question: Question, node_id: str, candidates: Sequence[Candidate], pat
             continue
         fits = place(question, (node_id,), taken, patience)
         if fits is not None:
-            return spare(question, fits, taken, patience)
+            return fits, taken
     return None
