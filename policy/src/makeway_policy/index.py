@@ -343,8 +343,9 @@ class Index:
             self._opens_at.pop(node_id, None)
 
     def _time_node(self, node_id: str, reach: NodeReach) -> None:
-        moments = [at for at in (reach.changes_at, self._opens_at.get(node_id)) if at is not None]
-        self._timers.set("node", node_id, min(moments, default=None))
+        self._timers.set("node", node_id, reach.changes_at)
+        if self._opens_at:
+            self._timers.set_sooner("node", node_id, self._opens_at.get(node_id))
 
     def reach_of_filled(self, node_id: str) -> None:
         """Find out how far one has to reach on a node that was filled."""

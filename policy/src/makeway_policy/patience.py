@@ -30,10 +30,9 @@ def next_opening(state: PoolState, policy: Policy, room: NodeRoom, now: float) -
 
 def _awaited(room: NodeRoom) -> Iterator[str]:
     """Runs that leave cards on which there will be room; who takes a hold waits for those who leave for that."""
-    if room.leaving:
-        for card in room.cards:
-            if card.leaving and card.slots_later > 0:
-                yield from card.leaving
+    for card in room.cards:
+        if card.leaving and card.slots_later > 0:
+            yield from card.leaving
 
 
 def _leaves_at(run: Run) -> float | None:

@@ -41,7 +41,7 @@ def barred(question: Question, taken: Sequence[Candidate]) -> list[Candidate]:
     state = question.state
     room = {group.name: protection.group_room(state, group) for group, _ in groups_of(question, taken) if group.hard}
     found = []
-    for each in sorted(taken, key=lambda each: each.key):
+    for each in sorted(taken, key=lambda each: each.key) if room else ():
         name = None if protection.is_hold(each.run) else state.jobs[each.run.job_id].group
         if name in room:
             room[name] -= 1

@@ -281,16 +281,19 @@ class Wakeups:
 
     def _advanced(self, changes: Changes, now: float) -> list[str]:
         """The holders that what is free may be for now, though it is no more and is not kept for others otherwise."""
-        for job_id in self._places.keys() & changes.jobs - self._moving.keys():
-            del self._places[job_id]
-            self._staying.pop(job_id, None)
-        turns, jobs, others = self._at.turns, self._at.state.jobs, changes.amended | changes.undone
+        turns, jobs = self._at.turns, self._at.state.jobs
         found = []
-        for job_id in self._places.keys() & changes.jobs:
-            place = turns.of_job(jobs[job_id], now)
-            if place < self._places[job_id] or job_id in others:
+        for job_id in changes.jobs:
+            before = self._places.get(job_id)
+            if before is None:
+                continue
+            if job_id not in self._moving:
+                del self._places[job_id]
+                self._staying.pop(job_id, None)
+                continue
+            place = self._places[job_id] = turns.of_job(jobs[job_id], now)
+            if place < before or job_id in changes.amended or job_id in changes.undone:
                 found.append(job_id)
-            self._places[job_id] = place
         teams = changes.rights.union(each for each in changes.eased if turns.fair or self._at.rights.limit(each))
         if teams:
             found.extend(job_id for job_id in self._places if jobs[job_id].team in teams)
