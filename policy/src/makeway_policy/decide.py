@@ -231,7 +231,7 @@ def _move(index: Index, run_id: str, now: float) -> list[Choice]:
         return []
     ahead = _who_would_pass(index, job, now)
     if ahead is not None:
-        index.wakeups.note_staying(job.job_id, ahead)
+        index.wakeups.movers.note_staying(job.job_id, ahead)
         return []
     if run.lease_state is LeaseState.PENDING:
         state.remove_run(run_id, now)

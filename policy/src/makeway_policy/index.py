@@ -367,7 +367,7 @@ class Index:
         self.reservers.dispossessed.pop(job_id, None)
         if held is not None:
             self.pending.discard(job_id)
-            self.wakeups.forget_hold(job_id)
+            self.wakeups.movers.forget(job_id)
             self.wake_for_hold(held, None)
         stands_by = job is not None and (job.held or job.over)
         if job is None or run is not None or stands_by:
@@ -387,7 +387,7 @@ class Index:
             if run.lease_state is LeaseState.PENDING:
                 self.pending.add(job.job_id)
             if run.after:
-                self.wakeups.note_hold(job, run)
+                self.wakeups.movers.note(job, run)
                 if self.policy.move_holds:
                     # It is in the queue again while it moves, and comes forward there as it waits.
                     self._timers.set("job", job.job_id, priority.next_step_at(job, self.policy, now))

@@ -2,7 +2,7 @@
 
 The rules, in this order. Each names at least those who could be decided otherwise than before; whoever is named and was
 not concerned is only judged in vain.
- 1. small pools: everybody
+ 1. small pools: everybody, holders that might move included
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
  3. a team uses less of something: its jobs that a limit may keep out (of a share that is known only where it is
     placed), and with a guarantee all its jobs
@@ -27,8 +27,9 @@ from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Job, Reason, Refusal, Run, Shape
-from makeway_policy.queue import Bucket, Key, Turns
+from makeway_policy.model import Reason, Refusal, Run
+from makeway_policy.movers import Movers
+from makeway_policy.queue import Bucket, Turns
 from makeway_policy.reach import NodeReach
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
@@ -58,16 +59,17 @@ class Concerned:
 
 
 class Wakeups:
-    """The rules, and what they remember. `few` says what a small pool is, in pairs of a bucket and a node."""
+    """The rules, and what they remember; `movers` is the last rule's.
+
+    `few` says what a small pool is, in pairs of a bucket and a node.
+    """
 
     def __init__(self, concerned: Concerned) -> None:
         self.few: float = FEW
         self._at = concerned
+        waiting = (concerned.turns, concerned.agenda)
+        self.movers = Movers(concerned.state, concerned.policy, waiting, concerned.free, concerned.rights)
         self._limited: dict[Bucket, View] = {}
-        self._movers: dict[Shape, dict[str, str]] = {}
-        self._moving: dict[str, Shape] = {}
-        self._places: dict[str, Key] = {}
-        self._staying: dict[str, tuple[Bucket, str]] = {}
         self._hardware_version = -1
         self._seen = View()
         self._overtaken = False
@@ -79,26 +81,8 @@ class Wakeups:
     def note_view(self) -> None:
         """A hold is being decided, as others reserve now: if that changes it may move at once."""
         view = self._at.reservers.view()
-        self._overtaken = self._overtaken or (bool(self._movers) and view is not self._seen)
+        self._overtaken = self._overtaken or (bool(self.movers) and view is not self._seen)
         self._seen = view
-
-    def note_hold(self, job: Job, run: Run) -> None:
-        """A job waits for GPUs that are being freed."""
-        self._moving[job.job_id] = job.shape
-        self._movers.setdefault(job.shape, {})[job.job_id] = run.run_id
-        self._places.setdefault(job.job_id, self._at.turns.of_job(job, self._at.turns.now))
-
-    def note_staying(self, job_id: str, ahead: Bucket) -> None:
-        """A holder does not move, as the first of a bucket would get in where it leaves."""
-        self._staying[job_id] = (ahead, ahead.head)
-
-    def forget_hold(self, job_id: str) -> None:
-        """The job does not wait for GPUs that are being freed, or not any more."""
-        shape = self._moving.pop(job_id, None)
-        if shape is not None:
-            del self._movers[shape][job_id]
-            if not self._movers[shape]:
-                del self._movers[shape]
 
     def wake(self, changes: Changes, effects: Effects | None, improved: Collection[str], now: float) -> None:
         """Judge again whoever a change concerns; called when all indices are up to date.
@@ -118,7 +102,7 @@ class Wakeups:
             self._by_usage(team)
         self._by_new_runs(changes, now)
         moved = False
-        if self._limited or self._movers:
+        if self._limited or self.movers:
             view = self._at.reservers.view()
             moved = view is not self._seen or self._overtaken
             self._seen, self._overtaken = view, False
@@ -131,20 +115,19 @@ class Wakeups:
             self._by_node(node_id)
         if improved:
             self._by_room(improved)
-        for job_id in self._advanced(changes, now) if self._places else ():
-            self._try_hold(job_id, now)
+        self.movers.try_advanced(changes, now)
         if improved or moved or everybody:
-            self._holders(None if moved or everybody else improved, now)
+            self.movers.try_for(None if moved or everybody else improved, now)
 
     def wake_by_refusals(self, now: float) -> bool:
         """After a refusal: whether somebody is judged again, as other jobs reserve now than before."""
-        if not (self._limited or self._movers):
+        if not (self._limited or self.movers):
             return False
         view = self._at.reservers.view()
         woken = self._by_reservations(view, ())
         if view is not self._seen:
             self._seen = view
-            woken = self._holders(None, now) or woken
+            woken = self.movers.try_for(None, now) or woken
         return woken
 
     def _search_anew(self, buckets: Iterable[Bucket]) -> None:
@@ -257,49 +240,3 @@ class Wakeups:
         for shape in self._at.agenda.blocked.shapes():
             if self._at.free.of(shape).most_of(nodes) >= max(1, shape.gpus):
                 self._at.agenda.try_shape(shape)
-
-    def _holders(self, nodes: Collection[str] | None, now: float) -> bool:
-        """Have holders whose GPUs are not empty yet look for other free ones, in their place in the queue.
-
-        `nodes` are those with new room; None: all that is free counts.
-        """
-        if not self._at.policy.move_holds:
-            return False
-        found = False
-        for shape, holders in self._movers.items():
-            free, wanted = self._at.free.of(shape), max(1, shape.gpus)
-            if not (free.any_with(wanted) if nodes is None else free.most_of(nodes) >= wanted):
-                continue
-            for job_id in holders:
-                self._try_hold(job_id, now)
-                found = True
-        return found
-
-    def _try_hold(self, job_id: str, now: float) -> None:
-        run_id = self._movers[self._moving[job_id]][job_id]
-        self._at.agenda.try_hold(run_id, self._at.turns.of_job(self._at.state.jobs[job_id], now))
-
-    def _advanced(self, changes: Changes, now: float) -> list[str]:
-        """The holders that what is free may be for now, though it is no more and is not kept for others otherwise."""
-        turns, jobs = self._at.turns, self._at.state.jobs
-        found = []
-        for job_id in changes.jobs:
-            before = self._places.get(job_id)
-            if before is None:
-                continue
-            if job_id not in self._moving:
-                del self._places[job_id]
-                self._staying.pop(job_id, None)
-                continue
-            place = self._places[job_id] = turns.of_job(jobs[job_id], now)
-            if place < before or job_id in changes.amended or job_id in changes.undone:
-                found.append(job_id)
-        teams = changes.rights.union(each for each in changes.eased if turns.fair or self._at.rights.limit(each))
-        if teams:
-            found.extend(job_id for job_id in self._places if jobs[job_id].team in teams)
-        for job_id, (ahead, head) in tuple(self._staying.items()):
-            gone = ahead.blocked is None or not ahead.entries or ahead.head != head
-            if gone or turns.of(ahead) >= turns.of_job(jobs[job_id], now):
-                del self._staying[job_id]
-                found.append(job_id)
-        return sorted(dict.fromkeys(found))

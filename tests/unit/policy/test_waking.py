@@ -10,6 +10,7 @@ from makeway_policy.evictions import preempt_by_hand
 from makeway_policy.index import Index
 from makeway_policy.model import Gpu, Job, Node, Reason, Shape, Team
 from makeway_policy.presets import DEFAULT
+from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
 NEVER_ALL = replace(DEFAULT, recheck_seconds=1e12)
@@ -32,10 +33,10 @@ def job(order: int, class_name: str, shape: Shape, **given: object) -> Job:
     )  # fmt: skip
 
 
-def step(state: PoolState, now: float) -> tuple[Choice, ...]:
+def step(state: PoolState, now: float, policy: Policy = NEVER_ALL) -> tuple[Choice, ...]:
     """A pass by the rules for large pools."""
-    Index.of(state, NEVER_ALL).wakeups.few = 0
-    choices = decide(state, NEVER_ALL, now).choices
+    Index.of(state, policy).wakeups.few = 0
+    choices = decide(state, policy, now).choices
     for run_id, run in tuple(state.runs.items()):
         if run.started_at is None and not run.after:
             lifecycle.run_started(state, run_id, now)
@@ -167,7 +168,8 @@ def test_a_holder_moves_once_it_has_aged_past_the_one_for_whom_a_free_card_was_k
     assert [member.node_id for member in moved.to or ()] == ["n1"]
 
 
-def test_a_holder_moves_once_its_team_may_have_more_at_a_time() -> None:
+def holder_beside_a_free_card(policy: Policy) -> PoolState:
+    """A job that has taken a run of its own team, which may have no third card, though n2 is free."""
     state = PoolState()
     state.put_team(Team(team_id="t", limit=2.0))
     state.put_team(Team(team_id="other"))
@@ -176,14 +178,25 @@ def test_a_holder_moves_once_its_team_may_have_more_at_a_time() -> None:
         state.put_gpu(card(f"{node_id}/0", node_id))
     state.put_job(job(1, "low", Shape(gpus=1, nodes=frozenset({"n0"}))))
     state.put_job(job(2, "normal", Shape(gpus=1, nodes=frozenset({"n1"})), preemptible=False))
-    step(state, 1.0)
-    # Its team may have no third card until the one that it takes is given back, and takes it of itself.
+    step(state, 1.0, policy)
     state.put_job(job(3, "normal", Shape(gpus=1)))
-    assert [type(choice) for choice in step(state, 2.0)] == [Preempt]
+    assert [type(choice) for choice in step(state, 2.0, policy)] == [Preempt]
+    return state
+
+
+def test_a_holder_moves_once_its_team_may_have_more_at_a_time() -> None:
+    state = holder_beside_a_free_card(NEVER_ALL)
     state.put_team(Team(team_id="t", limit=3.0))
     (moved,) = step(state, 3.0)
     assert isinstance(moved, Withdraw)
     assert [member.node_id for member in moved.to or ()] == ["n2"]
+
+
+def test_a_holder_stays_where_the_policy_says_so() -> None:
+    staying = replace(NEVER_ALL, move_holds=False)
+    state = holder_beside_a_free_card(staying)
+    state.put_team(Team(team_id="t", limit=3.0))
+    assert not step(state, 3.0, staying)
 
 
 def test_a_run_beside_one_that_stays_is_taken_once_its_minimum_run_is_over() -> None:
