@@ -107,6 +107,8 @@ class Index:
         self.agenda.blocked.add(bucket, job, limit, overrides=overrides, limited=self.rights.limit(job.team))
         if limited:
             self.wakeups.note_limited(bucket)
+        if refusal.room_on:
+            self.wakeups.note_room(bucket)
 
     def never_fits(self, shape: Shape) -> Refusal | None:
         """Why no registered hardware could run the shape; computed once a shape and change of hardware."""

@@ -15,7 +15,7 @@ from makeway_policy import placement, quota, reservation, victims
 from makeway_policy.copies import changed, value
 from makeway_policy.index import Index
 from makeway_policy.least_growth import least_growth
-from makeway_policy.model import Job, Member, Reason, Refusal, Run
+from makeway_policy.model import Job, LeaseKind, Member, Reason, Refusal, Run
 from makeway_policy.moments import moment
 from makeway_policy.priority import class_of
 from makeway_policy.question import Question, preemptor_of
@@ -72,7 +72,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         return _no_room(index, job, now)
     beside = place_free(index, job) if room else None
     if beside is not None:
-        return reservation.refusal_for(keeper, (member.node_id for member in beside.members))
+        return reservation.refusal_for(keeper, _nodes(beside))
     return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
 
 
@@ -113,7 +113,11 @@ def _eases(index: Index, job: Job, plan: Plan) -> bool:
 
 
 def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
-    return quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
+    over = quota.refusal_of(index.state, index.policy, job, _units(index, job, placed))
+    if over is None or placed is None or placement.kind_of(job.shape) is LeaseKind.WHOLE:
+        return over
+    # What a share counts is known only where it is placed.
+    return replace(over, room_on=_nodes(placed))
 
 
 def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
@@ -183,6 +187,10 @@ def _no_room(index: Index, job: Job, now: float) -> Refusal:
     if index.hosts.limit_of(job, now) is not None:
         why = "no set of runs that would make room may be preempted for it now"
     return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
+
+
+def _nodes(placed: Placed) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(member.node_id for member in placed.members))
 
 
 def _units(index: Index, job: Job, placed: Placed | None) -> int:

@@ -58,7 +58,8 @@ _NO_DRAIN = Drain.NO
 class Refusal:
     """Why not: one sentence for people, one reason for machines, and the figures behind it.
 
-    `room_on` are nodes that would do, were they not kept for another; it is asked by who decides, and not stored.
+    `room_on` are nodes that would do, were they not kept for another or beyond a limit: who decides asks for it, and it
+    is not stored.
     """
 
     reason: Reason

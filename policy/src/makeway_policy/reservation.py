@@ -219,7 +219,7 @@ def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: f
     return policy.backfill is Backfill.PREEMPTIBLE and _may_preempt_then(reserver, job, policy, held.start, now)
 
 
-def refusal_for(held: Reservation, room_on: Iterable[str]) -> Refusal:
+def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
     """Why a job does not use the free GPUs on these nodes, for which another waits."""
     name = held.job_id
     if held.start is None:
@@ -230,7 +230,7 @@ def refusal_for(held: Reservation, room_on: Iterable[str]) -> Refusal:
         reason=Reason.RESERVED_FOR_ANOTHER,
         sentence=sentence,
         detail={"job": name},
-        room_on=tuple(dict.fromkeys(room_on)),
+        room_on=room_on,
     )
 
 

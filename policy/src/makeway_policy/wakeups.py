@@ -9,7 +9,7 @@ not concerned is only judged in vain.
  4. a job gets a run: jobs of its team that a limit may keep out and that could take that run, or had waited for others
     to leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
  5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
-    of them for which there is no room any more, as they reserve now themselves
+    that had room, but for a reservation or for what a share would count there, and have not any more: they reserve now
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
     fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed, and when what
@@ -27,7 +27,7 @@ from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import Reason, Refusal, Run
+from makeway_policy.model import LeaseKind, Reason, Run
 from makeway_policy.movers import Movers
 from makeway_policy.queue import Bucket, Turns
 from makeway_policy.reach import NodeReach
@@ -70,6 +70,7 @@ class Wakeups:
         waiting = (concerned.turns, concerned.agenda)
         self.movers = Movers(concerned.state, concerned.policy, waiting, concerned.free, concerned.rights)
         self._limited: dict[Bucket, View] = {}
+        self._with_room: dict[Bucket, None] = {}
         self._hardware_version = -1
         self._seen = View()
         self._overtaken = False
@@ -77,6 +78,10 @@ class Wakeups:
     def note_limited(self, bucket: Bucket) -> None:
         """A reservation keeps the bucket out, as things are."""
         self._limited[bucket] = self._at.reservers.view()
+
+    def note_room(self, bucket: Bucket) -> None:
+        """There is room for the bucket, which it may not have as things are."""
+        self._with_room[bucket] = None
 
     def note_view(self) -> None:
         """A hold is being decided, as others reserve now: if that changes it may move at once."""
@@ -106,7 +111,8 @@ class Wakeups:
             view = self._at.reservers.view()
             moved = view is not self._seen or self._overtaken
             self._seen, self._overtaken = view, False
-            self._by_reservations(view, changes.nodes, all_of_them=not view.complete)
+            self._by_reservations(view, all_of_them=not view.complete)
+        self._by_taken_room(changes.nodes)
         if self._hardware_version != self._at.state.hardware_version:
             self._hardware_version = self._at.state.hardware_version
             self._by_hardware()
@@ -124,7 +130,7 @@ class Wakeups:
         if not (self._limited or self.movers):
             return False
         view = self._at.reservers.view()
-        woken = self._by_reservations(view, ())
+        woken = self._by_reservations(view)
         if view is not self._seen:
             self._seen = view
             woken = self.movers.try_for(None, now) or woken
@@ -177,22 +183,15 @@ class Wakeups:
             if self._at.reservers.never_fits(shape) is not None:
                 self._search_anew(blocked.of_shape(shape))
 
-    def _by_reservations(self, view: View, nodes: Collection[str], *, all_of_them: bool = False) -> bool:
-        """Judge those again that reservations kept out: they may pass now, or lack room as well and so reserve.
-
-        `nodes` are those that have changed.
-        """
+    def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
+        """Judge those again that reservations kept out: they may pass now."""
         found = False
         for bucket, seen in tuple(self._limited.items()):
             refusal = bucket.blocked if bucket.entries else None
             if refusal is None:
                 del self._limited[bucket]
                 continue
-            if (
-                all_of_them
-                or self._lacks_room(bucket, refusal, nodes)
-                or not seen.is_same_for(self._at.turns.of(bucket), view)
-            ):
+            if all_of_them or not seen.is_same_for(self._at.turns.of(bucket), view):
                 del self._limited[bucket]
                 self._at.agenda.search_anew(bucket)
                 found = True
@@ -200,15 +199,20 @@ class Wakeups:
                 self._limited[bucket] = view
         return found
 
-    def _lacks_room(self, bucket: Bucket, refusal: Refusal, nodes: Collection[str]) -> bool:
-        """Whether there may be no room left for one that is only kept out; of a gang its judgement tells."""
-        if refusal.reason is not Reason.RESERVED_FOR_ANOTHER:
-            return False
+    def _by_taken_room(self, nodes: Collection[str]) -> None:
+        """Judge those again whose room on these nodes, which they might not have, is taken: they reserve now."""
+        for bucket in tuple(self._with_room):
+            refusal = bucket.blocked if bucket.entries else None
+            if refusal is None or not refusal.room_on:
+                del self._with_room[bucket]
+            elif self._is_taken(bucket, [node_id for node_id in refusal.room_on if node_id in nodes]):
+                del self._with_room[bucket]
+                self._at.agenda.search_anew(bucket)
+
+    def _is_taken(self, bucket: Bucket, changed: list[str]) -> bool:
+        """Whether there may be no room left where something has changed; gangs and shares are judged for that."""
         job = self._at.state.jobs[bucket.head]
-        if not self._at.free.has_room(job.shape):
-            return True
-        changed = [node_id for node_id in refusal.room_on if node_id in nodes]
-        if not changed or job.shape.members > 1:
+        if not changed or job.shape.members > 1 or placement.kind_of(job.shape) is not LeaseKind.WHOLE:
             return bool(changed)
         room = self._at.rooms.get(changed[0])
         strategy = priority.class_of(job, self._at.policy).placement
