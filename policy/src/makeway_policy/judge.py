@@ -52,7 +52,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     over = _over(index, job, placed)
     if placed is not None and over is None:
         return placed
-    if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, None), ()) is None:
+    if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, placed), ()) is None:
         # What leaves anyway eases its quota: nobody has to leave for that.
         return replace(over, detail={**over.detail, "eases": "soon"})
     if not closed and (not room or _victims_in_reach(index, job, now)):

@@ -67,7 +67,8 @@ def place(
         if fitted is None:
             return None
         fits.append(fitted)
-    return tuple(fits)
+    # What a share counts is known only now.
+    return tuple(fits) if _is_whole(question) or _within_by_placement(question, fits, gone) else None
 
 
 def could_fit(question: Question, node_id: str, taken: Sequence[Candidate]) -> bool:
@@ -113,12 +114,21 @@ def _guaranteed(question: Question, taken: Sequence[Candidate]) -> list[Candidat
 
 
 def _may_have(question: Question, fits: Sequence[placement.Fit], taken: Sequence[Candidate]) -> bool:
-    """Quota and, for a reclaim, the guarantee by what the placement takes: of a share that is known only now."""
-    state, job = question.state, question.preemptor.job
-    if placement.kind_of(job.shape) is LeaseKind.WHOLE:
+    """For a reclaim, the guarantee by what the placement takes: of a share that is known only now."""
+    if _is_whole(question) or all(each.rule != "reclaim" for each in taken):
         return True
-    units = quota.units_of_members(state, [each.member for each in fits])
     gone = [each.run.run_id for each in taken]
-    if quota.refusal_of(state, question.policy, job, units, gone) is not None:
-        return False
-    return quota.within_guarantee(state, job, units, gone) or all(each.rule != "reclaim" for each in taken)
+    return quota.within_guarantee(question.state, question.preemptor.job, _units(question, fits), gone)
+
+
+def _within_by_placement(question: Question, fits: Sequence[placement.Fit], gone: Sequence[str]) -> bool:
+    units = _units(question, fits)
+    return quota.refusal_of(question.state, question.policy, question.preemptor.job, units, gone) is None
+
+
+def _units(question: Question, fits: Sequence[placement.Fit]) -> int:
+    return quota.units_of_members(question.state, [each.member for each in fits])
+
+
+def _is_whole(question: Question) -> bool:
+    return placement.kind_of(question.preemptor.job.shape) is LeaseKind.WHOLE

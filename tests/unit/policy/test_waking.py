@@ -227,3 +227,17 @@ def test_a_run_beside_one_that_leaves_is_taken_once_both_would_be_gone_together(
     # The one has two minutes to leave, the other ten seconds.
     assert not step(state, 119.9)
     assert [type(choice) for choice in step(state, 120.1)] == [Preempt]
+
+
+def test_a_share_beyond_its_teams_limit_takes_a_run_of_its_team_though_a_card_is_free() -> None:
+    state = PoolState()
+    state.put_team(Team(team_id="t", limit=1.25))
+    state.put_node(Node(node_id="n"))
+    for index in (0, 1):
+        state.put_gpu(card(f"n/{index}", index=index))
+    state.put_job(job(1, "low", Shape(gpus=1)))
+    step(state, 1.0)
+    state.put_job(job(2, "normal", Shape(gpus=1, vram_mib=40_000)))
+    (preempted,) = step(state, 2.0)
+    assert isinstance(preempted, Preempt)
+    assert [victim.job_id for victim in preempted.victims] == ["j1"]
