@@ -65,7 +65,7 @@ class Refusal:
     reason: Reason
     sentence: str
     detail: Mapping[str, str] = field(default_factory=dict)
-    room_on: tuple[str, ...] = ()
+    room_on: tuple[str, ...] = field(default=(), compare=False)
 
 
 @value(frozen=True, kw_only=True, slots=True)
