@@ -255,12 +255,18 @@ def _who_would_pass(index: Index, job: Job, now: float) -> Bucket | None:
     Between two runs a job is in the queue again, in its place.
     """
     place, v = index.turns.of_job(job, now), priority.preemption_value(job, index.policy, now)
-    for key, bucket in index.agenda.blocked.first_of_each_shape():
+    for bucket in index.agenda.blocked.first_of_each_shape(place, lambda bucket: _within_quota(index, bucket)):
         ahead = index.state.jobs[bucket.head]
         worth = priority.preemption_value(ahead, index.policy, now)
-        if key < place and priority.outranks(job, v, ahead, worth, index.policy):
+        if priority.outranks(job, v, ahead, worth, index.policy):
             return bucket
     return None
+
+
+def _within_quota(index: Index, bucket: Bucket) -> bool:
+    """Whether the first of a bucket may have what it asks for: since it was refused its team may have got more."""
+    job = index.state.jobs[bucket.head]
+    return quota.refusal_of(index.state, index.policy, job, quota.needed_units(job, None, index.state)) is None
 
 
 def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:

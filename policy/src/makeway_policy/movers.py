@@ -66,7 +66,7 @@ class Movers:
         """Have those look whom what is free may be for now, though it is no more and is not kept otherwise."""
         if not self._places:
             return
-        found = [*self._changed(changes, now), *self._of_teams(changes), *self._not_passed(now)]
+        found = [*self._changed(changes, now), *self._of_teams(changes), *self._not_passed(changes, now)]
         for job_id in sorted(dict.fromkeys(found)):
             self._try(job_id, now)
 
@@ -96,11 +96,11 @@ class Movers:
         teams = changes.rights.union(team for team in changes.eased if shared or rights.limit(team))
         return [job_id for job_id in self._places if self._state.jobs[job_id].team in teams] if teams else []
 
-    def _not_passed(self, now: float) -> list[str]:
-        """Those that stayed for one ahead of them who is not there any more."""
+    def _not_passed(self, changes: Changes, now: float) -> list[str]:
+        """Those that stayed for one ahead of them who is not there any more, or whose team may have no more now."""
         found = []
         for job_id, (ahead, head) in tuple(self._staying.items()):
-            gone = ahead.blocked is None or not ahead.entries or ahead.head != head
+            gone = ahead.blocked is None or not ahead.entries or ahead.head != head or ahead.team in changes.teams
             if gone or self._turns.of(ahead) >= self._turns.of_job(self._state.jobs[job_id], now):
                 del self._staying[job_id]
                 found.append(job_id)

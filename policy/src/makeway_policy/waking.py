@@ -5,7 +5,7 @@ wake when a node comes within their reach.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from makeway_policy import placement
@@ -124,12 +124,16 @@ class Blocked:
         """The shapes of buckets that want room."""
         return [shape for shape, lanes in self._by_shape.items() if lanes]
 
-    def first_of_each_shape(self) -> Iterator[tuple[Key, Bucket]]:
-        """The first bucket of each shape that wants room, with its place in the queue."""
+    def first_of_each_shape(self, before: Key, may_have: Callable[[Bucket], bool]) -> Iterator[Bucket]:
+        """The first bucket of each shape that wants room and may have it, if it is before a place in the queue."""
         for shape in self.shapes():
-            found = self.next_of(Wave(shape))
-            if found is not None:
-                yield found[0], found[3]
+            wave = Wave(shape)
+            while (found := self.next_of(wave)) is not None and found[0] < before:
+                _, lane, entry, bucket = found
+                if may_have(bucket):
+                    yield bucket
+                    break
+                wave.after[lane] = entry
 
     def next_of(self, wave: Wave) -> tuple[Key, Lane, Entry, Bucket] | None:
         """The wave's next bucket and its place in the queue; None when all have been tried."""
