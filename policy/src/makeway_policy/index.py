@@ -234,6 +234,7 @@ class Index:
         for job_id in marked:
             run = self.state.run_of(job_id)
             if run is not None:
+                self._look_at_host(run)
                 changes.note_members(run.members)
 
     def _refresh_node(self, node_id: str, changes: Changes, now: float) -> None:
@@ -314,7 +315,13 @@ class Index:
                 self._fill(node_id, (run,), now)
                 self.reservers.node_filled(node_id, gpus)
             else:
+                self._look_at_host(run)
                 changes.note_members(run.members)
+
+    def _look_at_host(self, run: Run) -> None:
+        """What a run of CPU and memory alone does is not seen on the cards: its node is looked at in any case."""
+        if not run.leases:
+            self._rung.update(run.node_ids)
 
     def _is_open(self, node_id: str) -> bool:
         node = self.state.nodes.get(node_id)

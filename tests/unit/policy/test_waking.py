@@ -241,3 +241,19 @@ def test_a_share_beyond_its_teams_limit_takes_a_run_of_its_team_though_a_card_is
     (preempted,) = step(state, 2.0)
     assert isinstance(preempted, Preempt)
     assert [victim.job_id for victim in preempted.victims] == ["j1"]
+
+
+def test_cpus_that_are_given_back_are_not_overlooked_beside_a_run_that_starts() -> None:
+    state = PoolState()
+    state.put_node(Node(node_id="n", cpus=16.0))
+    state.put_gpu(card("h"))
+    state.put_job(job(1, "normal", Shape(gpus=0, cpus=4.0), preemptible=False))
+    step(state, 0.0)
+    state.put_job(job(2, "low", Shape(gpus=1, cpus=8.0)))
+    decide(state, NEVER_ALL, 1.0)
+    state.put_job(job(3, "high", Shape(gpus=1, cpus=16.0)))
+    assert [type(choice) for choice in decide(state, NEVER_ALL, 2.0).choices] == [Wait]
+    lifecycle.run_released(state, "j1.1", 3.0)
+    state.remove_job("j1")
+    lifecycle.run_started(state, "j2.1", 3.0)
+    assert [type(choice) for choice in step(state, 3.0)] == [Preempt]
