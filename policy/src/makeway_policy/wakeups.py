@@ -72,6 +72,7 @@ class Wakeups:
         self._limited: dict[Bucket, View] = {}
         self._with_room: dict[Bucket, None] = {}
         self._hardware_version = -1
+        self._using: set[str] = set()
         self._seen = View()
         self._overtaken = False
 
@@ -220,14 +221,17 @@ class Wakeups:
 
     def _by_borrowing(self, changes: Changes) -> list[str]:
         """The nodes where other teams' jobs may now take what they might not: a guarantee covers less of it."""
-        if not self._at.rights.guaranteed:
+        state, guaranteed = self._at.state, self._at.rights.guaranteed
+        # With the first GPU of a team without a guarantee its runs of CPU and memory alone are borrowed, too.
+        using = {team for team in changes.teams if state.used((team,), later=True)}
+        first = using - self._using
+        self._using = self._using - changes.teams | using
+        if not guaranteed:
             return []
-        state = self._at.state
         owners = {state.jobs[job_id].team for job_id in changes.jobs if job_id in state.jobs} | changes.teams
         return [
             node_id
-            for team in self._at.rights.guaranteed
-            if team in owners
+            for team in (*(team for team in guaranteed if team in owners), *sorted(first.difference(guaranteed)))
             for run_id in sorted(quota.borrowed_runs(state, team))
             for node_id in state.runs[run_id].node_ids
         ]
