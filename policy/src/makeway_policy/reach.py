@@ -6,7 +6,7 @@ reach. Thresholds only ever leave nodes out or put them in order; who may be tak
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from operator import attrgetter
 
@@ -209,27 +209,31 @@ def filled_by(before: NodeRoom, after: NodeRoom, amended: Collection[str]) -> li
     if len(before.cards) != len(after.cards) or before.node is not after.node:
         return None
     runs: dict[str, Run] = {}
-    there: set[str] = set()
     for old, new in zip(before.cards, after.cards, strict=True):
         if old is new:
             continue
         now = {run.run_id: run for run in new.runs}
         for run in old.runs:
-            there.add(run.run_id)
             same = now.get(run.run_id)
             if same is None or run.job_id in amended or not (same is run or has_started(run, same)):
                 return None
             if same is run:
                 del now[run.run_id]
         runs.update(now)
-    came = [run for run_id, run in runs.items() if run_id not in there]
-    return list(runs.values()) if not after.hosts_runs or _nothing_else_on_host(before, after, came) else None
+    if after.hosts_runs and not _nothing_else_on_host(before, after, runs):
+        return None
+    return list(runs.values())
 
 
-def _nothing_else_on_host(before: NodeRoom, after: NodeRoom, came: Sequence[Run]) -> bool:
-    """Whether runs of CPU and memory alone, which are not seen on the cards, have left as much as there was."""
+def _nothing_else_on_host(before: NodeRoom, after: NodeRoom, runs: Mapping[str, Run]) -> bool:
+    """Whether runs of CPU and memory alone, which are not seen on the cards, have left as much as there was.
+
+    `runs` have come or have started.
+    """
     if after.cpus_now > before.cpus_now or after.memory_now > before.memory_now:
         return False
+    there = {run.run_id for card in before.cards for run in card.runs}
+    came = [run for run_id, run in runs.items() if run_id not in there]
     here = [member for run in came for member in run.members if member.node_id == after.node.node_id]
     cpus = before.cpus_later - sum(member.cpus for member in here)
     memory_mib = before.memory_later - sum(member.memory_mib for member in here)

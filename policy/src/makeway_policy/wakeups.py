@@ -222,12 +222,13 @@ class Wakeups:
     def _by_borrowing(self, changes: Changes) -> list[str]:
         """The nodes where other teams' jobs may now take what they might not: a guarantee covers less of it."""
         state, guaranteed = self._at.state, self._at.rights.guaranteed
+        if not guaranteed:
+            self._using.clear()
+            return []
         # With the first GPU of a team without a guarantee its runs of CPU and memory alone are borrowed, too.
         using = {team for team in changes.teams if state.used((team,), later=True)}
         first = using - self._using
         self._using = self._using - changes.teams | using
-        if not guaranteed:
-            return []
         owners = {state.jobs[job_id].team for job_id in changes.jobs if job_id in state.jobs} | changes.teams
         return [
             node_id
