@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from makeway_policy import placement, priority
+from makeway_policy.lately import Lately
 from makeway_policy.model import Job, LeaseKind, Shape
-from makeway_policy.offers import Offers
+from makeway_policy.out_of_reach import OutOfReach, kind_of_request
 from makeway_policy.queue import WaitingQueue
 from makeway_policy.reach import OUT_OF_REACH, NodeReach, Threshold
 from makeway_policy.rooms import NodeRoom
@@ -17,6 +18,8 @@ _WHOLE = LeaseKind.WHOLE
 
 _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
+_OFFERS_KEPT = 256
+"""Of more offers than so many nothing is known node by node: all nodes are searched, which costs no more."""
 _LEFT_STALE = 256
 _LEFT_FILLED = 64
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
@@ -40,15 +43,15 @@ class Hosts:
         self.queue = queue
         self._rooms, self.reaches = nodes
         self._reach_of_filled = reach_of_filled
-        self.offers = Offers()
+        self.offers = Lately(_OFFERS_KEPT)
         self._filled: dict[str, bool] = {}
         self._once_filled: dict[str, list[Threshold]] = {}
-        self._out: dict[tuple[object, ...], tuple[int, Threshold]] = {}
+        self._out_of_reach = OutOfReach()
         self._victim_nodes = VictimNodes(policy, self.reaches, self.reaches.get)
 
     def node_changed(self, node_id: str) -> None:
         """What a node has to offer is known, and may be more than before."""
-        self._out.clear()
+        self._out_of_reach.node_changed(node_id)
         self._victim_nodes.nodes_changed((node_id,))
 
     def filled(self, node_id: str, *, guarded: bool) -> None:
@@ -59,6 +62,8 @@ class Hosts:
         # What was filled last is last: it is about to start, and that fills it again.
         self._filled[node_id] = guarded and self._filled.pop(node_id, True)
         self._once_filled.pop(node_id, None)
+        if not guarded:
+            self._out_of_reach.node_changed(node_id)
 
     def is_filled(self, node_id: str) -> bool:
         """Whether a node has less to offer than is noted."""
@@ -130,25 +135,31 @@ class Hosts:
         if limit is None:
             return False
         overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape
-        if self._is_known_to_be_out(shape, limit, overrides):
-            return False
-        whole = shape.gpus > 0 and placement.kind_of(shape) is _WHOLE and not overrides
-        for node_id in self._victim_nodes.perhaps_within(shape, limit, self._filled, overrides=overrides):
-            if whole and self._filled.get(node_id):
-                left = self._left_once_filled(node_id)
-                if len(left) >= shape.gpus and left[shape.gpus - 1] <= limit:
-                    return True
-            else:
-                reach = self.reach_of(node_id)
-                if reach is not None and reach.bound(shape, overrides=overrides) <= limit:
-                    return True
-        self._out[_kind(shape, overrides)] = (shape.gpus, limit)
+
+        def is_within(node_id: str, gpus: int, limit: Threshold) -> bool:
+            return self._bound_on(node_id, shape, gpus, overrides) <= limit
+
+        kind = kind_of_request(shape, overrides=overrides)
+        known = self._out_of_reach.answer(kind, shape.gpus, limit, is_within)
+        if known is not None:
+            return known
+        nodes = self._victim_nodes.perhaps_within(shape, limit, self._filled, overrides=overrides)
+        if any(is_within(node_id, shape.gpus, limit) for node_id in nodes):
+            return True
+        self._out_of_reach.note(kind, shape.gpus, limit)
         return False
 
-    def _is_known_to_be_out(self, shape: Shape, limit: Threshold, overrides: bool) -> bool:
-        """Whether nobody could reach any node who wanted no more and might reach no less far, and none has changed."""
-        gpus, furthest = self._out.get(_kind(shape, overrides), (0, OUT_OF_REACH))
-        return 0 < gpus <= shape.gpus and limit <= furthest
+    def _bound_on(self, node_id: str, shape: Shape, gpus: int, overrides: bool) -> Threshold:
+        """What at least has to leave on a node for so many GPUs of the shape."""
+        room = self._rooms.get(node_id)
+        if room is None or (gpus and room.uniform and not placement.suits(room.cards[0].gpu, shape, self.policy)):
+            return OUT_OF_REACH
+        whole = gpus > 0 and placement.kind_of(shape) is _WHOLE and not overrides
+        if whole and self._filled.get(node_id):
+            left = self._left_once_filled(node_id)
+            return left[gpus - 1] if len(left) >= gpus else OUT_OF_REACH
+        reach = self.reach_of(node_id)
+        return OUT_OF_REACH if reach is None else reach.bound_of(shape, gpus, overrides=overrides)
 
     def _left_once_filled(self, node_id: str) -> list[Threshold]:
         """What has to leave on the cards of a node that only guarded runs have filled."""
@@ -187,8 +198,3 @@ class Hosts:
                     lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
         ranked = sorted((v, node_id) for node_id, v in lowest.items())
         return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
-
-
-def _kind(shape: Shape, overrides: bool) -> tuple[object, ...]:
-    """What decides how far a preemptor has to reach, but for the number of GPUs."""
-    return (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, overrides)

@@ -78,7 +78,11 @@ class NodeReach:
 
     def bound(self, shape: Shape, *, overrides: bool) -> Threshold:
         """What at least has to leave for one member of the shape."""
-        if shape.gpus == 0:
+        return self.bound_of(shape, shape.gpus, overrides=overrides)
+
+    def bound_of(self, shape: Shape, gpus: int, *, overrides: bool) -> Threshold:
+        """What at least has to leave for so many GPUs of what the shape asks for."""
+        if gpus == 0:
             return FREE
         kind = "plain" if not overrides else "override"
         if placement.kind_of(shape) is not _WHOLE:
@@ -86,7 +90,7 @@ class NodeReach:
         thresholds = self.ranked.get(kind)
         if thresholds is None:
             thresholds = self.ranked[kind] = sorted(map(attrgetter(kind), self.cards))
-        return thresholds[shape.gpus - 1] if len(thresholds) >= shape.gpus else OUT_OF_REACH
+        return thresholds[gpus - 1] if len(thresholds) >= gpus else OUT_OF_REACH
 
     def once_filled(self, room: NodeRoom) -> list[Threshold]:
         """What has to leave on each card, least first, once runs that nobody may take have come or started.
