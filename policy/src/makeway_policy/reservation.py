@@ -170,10 +170,15 @@ class ExpectedStarts:
         if known is None or len(known.cards) != len(cards):
             known = _NodeTimes(cards=cards, lasting=[None] * len(cards), ends=[0.0] * len(cards))
         known.waits = False
+        alone: Run | None = None
+        end, waits = 0.0, False
         for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
             if card is not old or (started and card.gpu.gpu_id in started):
-                known.ends[place] = _card_time(state, card, self.shape)
-                waits = any(run.after for run in card.runs)
+                # A run that has several whole cards leaves them all at once.
+                if alone is None or len(card.runs) != 1 or card.runs[0] is not alone:
+                    end, waits = _card_time(state, card, self.shape), any(run.after for run in card.runs)
+                    alone = card.runs[0] if self._whole and len(card.runs) == 1 else None
+                known.ends[place] = end
                 known.lasting[place] = None if waits else card
                 known.waits = known.waits or waits
         known.cards, known.ranked = cards, sorted(known.ends)
