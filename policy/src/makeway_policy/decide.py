@@ -66,7 +66,7 @@ def decide(state: PoolState, policy: Policy, now: float, *, most: int | None = N
             choices.extend(_judge_first(index, following, now))
         elif following is not None:
             choices.extend(_move(index, following, now))
-        elif not (index.revalue or index.unsettled or index.draining or index.wakeups.wake_by_refusals(now)):
+        elif index.is_settled and not index.wakeups.wake_by_refusals(now):
             choices.extend(_tell_fresh(index, now))
             index.sync(now)
             return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))
@@ -77,19 +77,19 @@ def decide(state: PoolState, policy: Policy, now: float, *, most: int | None = N
 def _revalue(index: Index, now: float) -> None:
     """A changed base changes the v of the job's hold and run at once."""
     state = index.state
-    due = sorted(index.revalue)
-    index.revalue.clear()
+    due = sorted(index.jobs.revalue)
+    index.jobs.revalue.clear()
     for run_id in due:
         run = state.runs.get(run_id)
         if run is not None:
-            state.put_run(changed(run, v=index.worth_of(state.jobs[run.job_id], run)))
+            state.put_run(changed(run, v=index.jobs.worth_of(state.jobs[run.job_id], run)))
     if due:
         index.sync(now)
 
 
 def _act_on_overdue(index: Index, now: float) -> list[Choice]:
-    due = sorted(index.overdue)
-    index.overdue.clear()
+    due = sorted(index.jobs.overdue)
+    index.jobs.overdue.clear()
     choices: list[Choice] = []
     for job_id in due:
         job = index.state.jobs.get(job_id)
@@ -278,7 +278,7 @@ def _tell(index: Index, bucket: Bucket, refusal: Refusal) -> list[Choice]:
 
 def _tell_fresh(index: Index, now: float) -> list[Choice]:
     choices: list[Choice] = []
-    for job_id in index.take_fresh():
+    for job_id in index.jobs.take_fresh():
         refusal = index.refusal_for(job_id) or begin.not_yet(index.state.jobs[job_id], now)
         choice = None if refusal is None else _wait(index.state, job_id, refusal)
         if choice is not None:

@@ -36,8 +36,8 @@ def preempt_by_hand(state: PoolState, policy: Policy, job_id: str, now: float, *
 
 def drain(index: Index, now: float) -> list[Choice]:
     """Look at every draining node that something changed for."""
-    due = sorted(index.draining)
-    index.draining.clear()
+    due = sorted(index.nodes.draining)
+    index.nodes.draining.clear()
     choices: list[Choice] = []
     for node_id in due:
         node = index.state.nodes.get(node_id)
@@ -64,7 +64,7 @@ def _empty(index: Index, node: Node, now: float) -> list[Choice]:
         overruled = "" if guard is None else f", although {guard.sentence}"
         sentence = f"node {node.node_id} is drained{overruled}"
         choices.append(_evict(state, policy, run, Trigger.DRAIN, now, sentence))
-    index.wake_for_drain(node.node_id, min(moments, default=None))
+    index.nodes.wake_for_drain(node.node_id, min(moments, default=None))
     return choices
 
 

@@ -24,8 +24,8 @@ _ROUNDING = 1e-6
 
 def settle(index: Index, now: float) -> list[Choice]:
     """Look at every unstarted run that something changed for."""
-    due = sorted(index.unsettled)
-    index.unsettled.clear()
+    due = sorted(index.jobs.unsettled)
+    index.jobs.unsettled.clear()
     choices: list[Choice] = []
     for run_id in due:
         run = index.state.runs.get(run_id)
@@ -53,7 +53,7 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
     else:
         due_at = None if run.empty_since is None else run.empty_since + policy.hold_expiry_seconds
     if due_at is None or due_at > now + _ROUNDING:
-        index.wake_for_hold(run.run_id, due_at)
+        index.jobs.wake_for_hold(run.run_id, due_at)
         return []
     backed_off = _back_off(index, job, now)
     if run.begun_at is None:
