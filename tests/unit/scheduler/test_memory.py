@@ -70,3 +70,16 @@ def test_garbage_of_what_was_set_apart_goes_when_nobody_waits_and_it_is_time(mon
     assert gone() is not None
     ours.set_apart(idle=True)
     assert gone() is None
+
+
+def test_garbage_goes_in_the_end_also_where_somebody_always_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Memory()
+    circle = Circle()
+    gone = weakref.ref(circle)
+    ours.set_apart(idle=False)
+    del circle
+    ours.set_apart(idle=False)
+    assert gone() is not None
+    monkeypatch.setattr(memory, "_AT_THE_LATEST_SECONDS", 0.0)
+    ours.set_apart(idle=False)
+    assert gone() is None

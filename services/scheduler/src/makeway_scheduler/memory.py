@@ -2,7 +2,7 @@
 
 What the pool's state is made of is let go as soon as nobody refers to it; only what refers to itself in circles waits
 for the collector. So what a decision makes is set apart unseen, what else has lived for a while is set apart from the
-next collections, and all of it is looked at again when the inbox is empty, once in an hour.
+next collections, and all of it is looked at again when the inbox is empty, once in an hour, or else once a day.
 """
 
 import gc
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ALL_SECONDS = 3600.0
+_AT_THE_LATEST_SECONDS = 86_400.0
 _YOUNG = 1
 _OBJECTS = 10_000
 """So many new objects make the collector look for garbage among them: a pass over much that waits makes thousands."""
@@ -47,8 +48,11 @@ class Memory:
         self._looked_through_at = time.monotonic()
 
     def set_apart(self, *, idle: bool) -> None:
-        """Let go of young garbage, and set apart what is left; of all of it where nobody waits and it is time."""
-        if idle and time.monotonic() - self._looked_through_at >= _ALL_SECONDS:
+        """Let go of young garbage, and set apart what is left; of all of it where nobody waits and it is time.
+
+        Where somebody always waits it is done all the same, a day after the last time.
+        """
+        if time.monotonic() - self._looked_through_at >= (_ALL_SECONDS if idle else _AT_THE_LATEST_SECONDS):
             self.look_through()
             return
         gc.collect(_YOUNG)
