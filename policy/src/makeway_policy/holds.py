@@ -6,9 +6,11 @@ Order of checks for each (the first that holds is what happens):
     decided again
  3. a node that is not heard: one that is kept without leases, of which no node has been told, ends and its job is
     decided again; the others wait, for their node may start them yet
- 4. kept without leases, and nobody's NEXT lease is in the way any more: it gets its leases
- 5. all its GPUs are proven empty and the node has not begun the start within the expiry: it ends, with back-off
- 6. the node has begun the start and the process is not there within the start time-out: it is stopped, with back-off
+ 4. kept without leases behind a run that goes on after all (it had started before it was told to move): it ends and its
+    job is decided again
+ 5. kept without leases, and nobody's NEXT lease is in the way any more: it gets its leases
+ 6. all its GPUs are proven empty and the node has not begun the start within the expiry: it ends, with back-off
+ 7. the node has begun the start and the process is not there within the start time-out: it is stopped, with back-off
 """
 
 from dataclasses import replace
@@ -42,7 +44,7 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
         return [_ended(job, run, StopCause.HOLD_LOST)]
     silent = any(state.nodes[node_id].health is not NodeHealth.READY for node_id in run.node_ids)
     if run.lease_state is LeaseState.PENDING:
-        if not silent:
+        if not silent and all(is_leaving(state.runs[each]) for each in run.after):
             return _grant(state, run)
         withdrawal.withdraw(state, run, StopCause.HOLD_LOST, now)
         return [_ended(job, run, StopCause.HOLD_LOST)]

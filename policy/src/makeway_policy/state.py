@@ -187,7 +187,9 @@ class PoolState:
         """Add a run or replace it (other leases, another state, new acks). Its job must be known."""
         old = self._runs.get(run.run_id)
         self._journal.put(self._runs, run.run_id, run)
-        self._journal.put(self._run_of_job, run.job_id, run.run_id)
+        newest = self._run_of_job.get(run.job_id)
+        if newest is None or self._runs[newest].number <= run.number:
+            self._journal.put(self._run_of_job, run.job_id, run.run_id)
         if old is None:
             self._journal.put(self._runs_of_team.setdefault(self._jobs[run.job_id].team, {}), run.run_id, None)
         self._link(old, run)

@@ -59,3 +59,46 @@ async def test_a_hold_that_had_started_before_it_was_withdrawn_goes_on(pool: Poo
     assert pool.planned("a")[f"{urgent}.1"].verb is Verb.RUN
     assert (f"{urgent}.1", gpu, "LIVE") in await pool.leases()
     assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", urgent) == 1
+
+
+async def kept_behind_a_hold_that_moves(pool: PoolUnderTest) -> tuple[Node, dict[str, str]]:
+    """Three GPUs: `first` has ended, so that the hold of `high` moves there from behind `low`; `kept` is kept behind
+    both without leases, and `second` still runs."""
+    node = Node("a", gpus=3)
+    await pool.turn(node.report())
+    jobs = {name: await start_job(pool, node, class_name="urgent") for name in ("first", "second")}
+    jobs["low"] = await start_job(pool, node, class_name="low")
+    jobs["high"] = await pool.submit(class_name="high")
+    await pool.turn(*await pool.news())
+    jobs["kept"] = await pool.submit(class_name="normal")
+    await pool.turn(*await pool.news())
+    await pool.turn(node.exited(f"{jobs['first']}.1", ended(), empty=[await gpu_of(pool, jobs["first"])]))
+    assert pool.planned("a")[f"{jobs['high']}.1"].verb is Verb.WITHDRAW
+    assert await pool.state(jobs["kept"]) == "RESERVED"
+    assert f"{jobs['kept']}.1" not in [run for run, _, _ in await pool.leases()]
+    return node, jobs
+
+
+async def gpu_of(pool: PoolUnderTest, job_id: str) -> str:
+    return next(gpu for run, gpu, _ in await pool.leases() if run == f"{job_id}.1")
+
+
+async def test_a_hold_without_leases_ends_when_the_run_before_it_goes_on_after_all(pool: PoolUnderTest) -> None:
+    node, jobs = await kept_behind_a_hold_that_moves(pool)
+    gpu = await gpu_of(pool, jobs["low"])
+    await pool.turn(node.exited(f"{jobs['low']}.1", preempted(), empty=[gpu]), node.started(f"{jobs['high']}.1"))
+    assert await pool.state(jobs["high"]) == "RUNNING"
+    assert await pool.state(jobs["kept"]) == "STARTING"
+    leases = await pool.leases()
+    assert (f"{jobs['high']}.1", gpu, "LIVE") in leases
+    assert [state for run, _, state in leases if run == f"{jobs['kept']}.2"] == ["LIVE"]
+
+
+async def test_a_hold_without_leases_that_moves_is_forgotten_at_once(pool: PoolUnderTest) -> None:
+    node, jobs = await kept_behind_a_hold_that_moves(pool)
+    await pool.turn(node.exited(f"{jobs['second']}.1", ended(), empty=[await gpu_of(pool, jobs["second"])]))
+    assert await pool.state(jobs["kept"]) == "STARTING"
+    await pool.turn(node.started(f"{jobs['kept']}.2"))
+    await pool.turn(*await pool.news())
+    assert await pool.state(jobs["kept"]) == "RUNNING"
+    assert await pool.sql.fetchval("SELECT state FROM runs WHERE run_id = $1", f"{jobs['kept']}.1") == "RELEASED"

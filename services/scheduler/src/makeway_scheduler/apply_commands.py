@@ -94,10 +94,10 @@ def _cancel(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> 
 
 
 def drop_pending(ledger: Ledger, run: RunRecord, now: float) -> None:
-    """A run that never had leases, and that no node knows, ends at once."""
+    """A run that never had leases, and that no node knows, ends at once, and there is nothing to wait for."""
     ledger.runs.put(
         run.run_id,
-        replace(run, state=run.state.EXITED, ended_at=now, end_cause=EndCause.NEVER_STARTED.value, leases=()),
+        replace(run, state=run.state.RELEASED, ended_at=now, end_cause=EndCause.NEVER_STARTED.value, leases=()),
     )
 
 
