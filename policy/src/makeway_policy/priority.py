@@ -59,11 +59,16 @@ def steps(job: Job, policy: Policy, now: float) -> int:
 def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
     """When waiting alone next changes q or makes the job aged; None if never."""
     sla_wait = class_of(job, policy).sla_wait_seconds
-    if not sla_wait or not policy.priorities:
+    if not sla_wait:
         return None
     moments = []
     made = steps(job, policy, now)
-    if policy.aging_points > 0 and base(job, policy) + made * policy.aging_step < policy.aging_cap:
+    # Without priorities q does not grow, but an aged job may take victims all the same.
+    if (
+        policy.priorities
+        and policy.aging_points > 0
+        and base(job, policy) + made * policy.aging_step < policy.aging_cap
+    ):
         moments.append(job.queued_since + sla_wait + (made + 1) * _step_seconds(policy, sla_wait))
     if not is_aged(job, policy, now):
         moments.append(job.queued_since + 2 * sla_wait)

@@ -80,3 +80,11 @@ def test_no_chain_of_evictions_leads_back() -> None:
 def test_a_policy_without_priorities_keeps_the_order_of_submits() -> None:
     flat = replace(POLICY, priorities=False)
     assert priority.queue_value(job(class_name="urgent"), flat, 1e6) == (0, False)
+
+
+def test_where_nothing_has_a_priority_waiting_still_makes_a_job_aged() -> None:
+    unordered = replace(POLICY, priorities=False)
+    at = priority.next_step_at(job(), unordered, 7300.0)
+    assert at == 14_400.0
+    assert priority.is_aged(job(), unordered, at)
+    assert priority.next_step_at(job(), unordered, at) is None

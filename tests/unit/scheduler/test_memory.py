@@ -51,6 +51,21 @@ def test_what_is_made_to_last_is_set_apart_unseen() -> None:
     assert gc.isenabled()
 
 
+def test_collection_stays_off_where_it_was_off() -> None:
+    gc.disable()
+    try:
+        with made_to_last(), made_to_last():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with made_to_last():
+        with made_to_last():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
 def test_young_garbage_goes_before_what_lasts_is_made() -> None:
     gone = weakref.ref(Circle())
     with made_to_last():

@@ -23,13 +23,15 @@ def made_to_last() -> Iterator[None]:
 
     Young garbage from before is let go first. Not to be waited in: it holds for all that is made in this process.
     """
+    collects = gc.isenabled()
     gc.collect(_YOUNG)
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 class Memory:
