@@ -102,3 +102,25 @@ async def test_a_hold_without_leases_that_moves_is_forgotten_at_once(pool: PoolU
     await pool.turn(*await pool.news())
     assert await pool.state(jobs["kept"]) == "RUNNING"
     assert await pool.sql.fetchval("SELECT state FROM runs WHERE run_id = $1", f"{jobs['kept']}.1") == "RELEASED"
+
+
+async def test_nobody_gets_leases_behind_a_hold_that_moves_until_its_node_has_answered(pool: PoolUnderTest) -> None:
+    node, jobs = await kept_behind_a_hold_that_moves(pool)
+    gpu = await gpu_of(pool, jobs["low"])
+    await pool.turn(node.exited(f"{jobs['low']}.1", preempted(), empty=[gpu]))
+    assert (f"{jobs['high']}.1", gpu, "NEXT") in await pool.leases()
+    assert await pool.state(jobs["kept"]) == "RESERVED"
+    await pool.turn(node.started(f"{jobs['high']}.1"))
+    assert (f"{jobs['high']}.1", gpu, "LIVE") in await pool.leases()
+    assert await pool.state(jobs["high"]) == "RUNNING"
+    assert await pool.state(jobs["kept"]) == "STARTING"
+
+
+async def test_who_is_kept_behind_a_hold_that_moves_starts_once_it_has_gone(pool: PoolUnderTest) -> None:
+    node, jobs = await kept_behind_a_hold_that_moves(pool)
+    gpu = await gpu_of(pool, jobs["low"])
+    await pool.turn(node.exited(f"{jobs['low']}.1", preempted(), empty=[gpu]))
+    await pool.turn(node.exited(f"{jobs['high']}.1", RunEnd(outcome="never_started")))
+    assert await pool.state(jobs["kept"]) == "STARTING"
+    assert (f"{jobs['kept']}.1", gpu, "LIVE") in await pool.leases()
+    assert await pool.state(jobs["high"]) == "STARTING"

@@ -34,7 +34,8 @@ def note_started(ledger: Ledger, run: RunRecord, started_at: float, now: float, 
     state = run.state if run.ended else RunState.NOTICED if run.noticed_at is not None else RunState.RUNNING
     if run.withdrawing and not run.ended:
         # It had started before the word came to withdraw it: it goes on where it is.
-        run = replace(run, withdrawing=False, moves_to=())
+        alone = run.lease_state is LeaseState.NEXT and not run.after and run.stop_cause is None
+        run = replace(run, withdrawing=False, moves_to=(), lease_state=LeaseState.LIVE if alone else run.lease_state)
         ledger.batch.plans_for.add(run.node_id)
     run = replace(run, started_at=started_at, begun_at=run.begun_at or started_at, pid=pid, state=state)
     ledger.runs.put(run.run_id, run)

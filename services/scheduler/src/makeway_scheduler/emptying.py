@@ -53,8 +53,9 @@ def promote_followers(ledger: Ledger, run_id: str, now: float) -> None:
             continue
         after = follower.after - {run_id}
         lease_state = follower.lease_state
-        # One that was told to stop stays NEXT until its end is booked: it may be alive already.
-        free = not after and not follower.ended and follower.stop_cause is None
+        # One that was told to stop, or to move, stays NEXT until its node has answered: it may be alive already.
+        told = follower.stop_cause is not None or follower.withdrawing
+        free = not after and not follower.ended and not told
         if free and lease_state is LeaseState.NEXT and _usable(ledger, follower):
             lease_state = LeaseState.LIVE
         ledger.runs.put(

@@ -105,6 +105,9 @@ def _runs(ledger: Ledger) -> dict[str, list[Any]]:
         run = ledger.runs.get(run_id)
         if run is None or run == before:
             continue
+        if run.released and (before is None or not before.stored):
+            # Kept without leases and moved inside one batch: nobody has heard of it, and its job has another run now.
+            continue
         if before is None or not before.stored:
             new_runs.append(_new_run(ledger, run))
             if run.state.value != "PLANNED":
