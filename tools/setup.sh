@@ -16,7 +16,8 @@ echo "setting up .venv (once; about a minute)" >&2
 # One set-up at a time in a checkout.
 exec 9>.setup.lock; flock 9
 rm -f .venv/.stamp
-"$python" -m venv .venv
+# Another Python than before makes nothing of what is there.
+"$python" -m venv --clear .venv
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 .venv/bin/python -m pip install --quiet --constraint constraints.txt hatchling editables
 editables=(--editable 'cli[local,sim]')
