@@ -18,7 +18,6 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
 _ENDLESS = float("inf")
-_NO_MODEL = -1.0
 
 
 class Sorted(IntEnum):
