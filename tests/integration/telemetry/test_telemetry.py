@@ -1,6 +1,7 @@
 """Sampler and collector as processes, over the real broker and the real database."""
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -24,10 +25,18 @@ from makeway_schemas.topics import DEAD_LETTERS, GPU_SAMPLES, SCHEDULER_INBOX
 from prometheus_client.parser import text_string_to_metric_families
 from runtime_builders import Reading, headers, kafka_settings, publishing, running
 
-CARD = uuid_of("node-a", 0)
 DEADLINE_SECONDS = 40.0
 REJOIN_SECONDS = 100.0
 """A consumer group that lost its coordinator waits for its session, 30 s, sometimes twice."""
+
+
+def node_name(folder: Path) -> str:
+    """A name for this test alone: the broker still has what the nodes of the tests before it said."""
+    return f"node-{hashlib.sha256(bytes(folder)).hexdigest()[:12]}"
+
+
+def card_of(folder: Path) -> str:
+    return uuid_of(node_name(folder), 0)
 
 
 def environment(folder: Path, kafka: servers.KafkaAddress, **values: str) -> dict[str, str]:
@@ -63,7 +72,7 @@ def process(part: str, folder: Path, settings: dict[str, str]) -> Iterator[subpr
 
 
 def sampler(folder: Path, kafka: servers.KafkaAddress, **values: str) -> dict[str, str]:
-    named = {"MAKEWAY_NODE_NAME": "node-a", "MAKEWAY_SIMULATE": "2xA100-80GB", "MAKEWAY_SAMPLE_SECONDS": "0.2"}
+    named = {"MAKEWAY_NODE_NAME": node_name(folder), "MAKEWAY_SIMULATE": "2xA100-80GB", "MAKEWAY_SAMPLE_SECONDS": "0.2"}
     return environment(folder, kafka, **{**named, **values})
 
 
@@ -99,7 +108,7 @@ async def page_with(
     async with asyncio.timeout(within):
         while True:
             found = await series(folder)
-            if (CARD in found.get(name, {})) == present:
+            if (card_of(folder) in found.get(name, {})) == present:
                 return found
             await asyncio.sleep(0.1)
 
@@ -107,7 +116,8 @@ async def page_with(
 async def test_readings_reach_the_page_and_the_database_and_unknown_ones_do_not(
     tmp_path: Path, kafka_server: servers.KafkaAddress, database: servers.Database
 ) -> None:
-    register(tmp_path, CARD, "run-1", {os.getpid(): 512})
+    card, node = card_of(tmp_path), node_name(tmp_path)
+    register(tmp_path, card, "run-1", {os.getpid(): 512})
     with (
         process("sampler", tmp_path, sampler(tmp_path, kafka_server)),
         process("collector", tmp_path, collector(tmp_path, kafka_server, database)),
@@ -115,18 +125,18 @@ async def test_readings_reach_the_page_and_the_database_and_unknown_ones_do_not(
         found = await page_with(tmp_path, "makeway_gpu_vram_used_bytes")
         connection = await asyncpg.connect(database.dsn)
         try:
-            row = await connection.fetchrow("SELECT * FROM gpu_readings WHERE gpu_id = $1", CARD)
-            history = await connection.fetchval("SELECT count(*) FROM samples WHERE gpu_id = $1", CARD)
+            row = await connection.fetchrow("SELECT * FROM gpu_readings WHERE gpu_id = $1", card)
+            history = await connection.fetchval("SELECT count(*) FROM samples WHERE gpu_id = $1", card)
         finally:
             await connection.close()
         assert (await get(tmp_path, "collector", "/healthz")).status_code == 200
         assert (await get(tmp_path, "sampler", "/healthz")).status_code == 200
-    assert found["makeway_gpu_vram_used_bytes"][CARD] == 512 * 1024 * 1024
-    assert found["makeway_gpu_processes"][CARD] == 1
+    assert found["makeway_gpu_vram_used_bytes"][card] == 512 * 1024 * 1024
+    assert found["makeway_gpu_processes"][card] == 1
     assert found["makeway_gpu_power_watts"] == {}
     assert found["makeway_collector_database_up"][""] == 1
     assert row is not None
-    assert (row["vram_used_mib"], row["power_watts"], row["node_id"], row["simulated"]) == (512, None, "node-a", True)
+    assert (row["vram_used_mib"], row["power_watts"], row["node_id"], row["simulated"]) == (512, None, node, True)
     assert history >= 1
 
 
@@ -135,7 +145,7 @@ async def test_a_reading_that_becomes_unknown_leaves_the_page(
 ) -> None:
     (tmp_path / "sim").mkdir()
     hooks = tmp_path / "sim" / HOOKS_FILE
-    hooks.write_text(json.dumps({CARD: {"readings": {"temperature_celsius": 41}}}))
+    hooks.write_text(json.dumps({card_of(tmp_path): {"readings": {"temperature_celsius": 41}}}))
     with (
         process("sampler", tmp_path, sampler(tmp_path, kafka_server)),
         process("collector", tmp_path, collector(tmp_path, kafka_server, database)),
@@ -172,17 +182,17 @@ async def test_a_failed_card_is_told_to_the_scheduler(tmp_path: Path, kafka_serv
         with process("sampler", tmp_path, sampler(tmp_path, kafka_server)):
             await get(tmp_path, "sampler", "/healthz")
             event = {"kind": "xid", "code": 79, "detail": "XID 79"}
-            (tmp_path / "sim" / HOOKS_FILE).write_text(json.dumps({CARD: {"events": [event]}}))
+            (tmp_path / "sim" / HOOKS_FILE).write_text(json.dumps({card_of(tmp_path): {"events": [event]}}))
             async with asyncio.timeout(DEADLINE_SECONDS):
                 while not facts:
                     await asyncio.sleep(0.05)
-    assert facts[0] == (CARD, False, "XID 79")
+    assert facts[0] == (card_of(tmp_path), False, "XID 79")
 
 
 async def test_a_poisoned_sample_is_set_aside_and_the_others_go_on(
     tmp_path: Path, kafka_server: servers.KafkaAddress, database: servers.Database
 ) -> None:
-    bad = Outgoing(topic=GPU_SAMPLES.name, key=b"node-a", value=b'{"version": 9}', headers=headers(), partition=0)
+    bad = Outgoing(topic=GPU_SAMPLES.name, key=node_name(tmp_path).encode(), value=b'{"version": 9}', headers=headers(), partition=0)
     dead = Reading(kafka_settings(kafka_server), DEAD_LETTERS, start="end")
     values: list[bytes] = []
 
