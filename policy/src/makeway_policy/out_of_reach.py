@@ -14,6 +14,8 @@ from makeway_policy.reach import Threshold
 _CHANGES_KEPT = 1024
 _KEPT = 4
 """So many answers are kept for each kind of request, those that were found last."""
+_SUSPECTS = 32
+"""With more nodes that may be in reach an answer says too little: all nodes at once are asked in less time."""
 
 Kind = tuple[object, ...]
 
@@ -61,8 +63,11 @@ class OutOfReach:
                     self._known[kind].remove(out)
                     return None
                 out.seen = self._changed.count
-                out.suspects.update(changed)
-                out.suspects = {each for each in out.suspects if is_within(each, out.gpus, out.limit)}
+                out.suspects.difference_update(changed)
+                out.suspects.update(each for each in changed if is_within(each, out.gpus, out.limit))
+                if len(out.suspects) > _SUSPECTS:
+                    self._known[kind].remove(out)
+                    return None
                 return any(is_within(each, gpus, limit) for each in out.suspects)
         return None
 
