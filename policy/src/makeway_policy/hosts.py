@@ -20,7 +20,7 @@ _ENDLESS = float("inf")
 _ANYBODY: Threshold = (1e300, _ENDLESS, _ENDLESS)
 _OFFERS_KEPT = 256
 """Of more offers than so many nothing is known node by node: all nodes are searched, which costs no more."""
-_LEFT_STALE = 256
+_LEFT_STALE = 128
 _LEFT_FILLED = 64
 """So many nodes may have changed, or only been filled, when a decision ends: nobody may wait for more of them."""
 _OWN_NODES = 64

@@ -6,7 +6,7 @@ to date together, when somebody asks.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -151,21 +151,25 @@ class ReachTable:
 
     def _note_figures(self, rows: Sequence[int], reaches: Sequence[NodeReach | None]) -> None:
         """Write down the cards that have changed."""
-        places: list[tuple[int, int]] = []
+        places: list[int] = []
+        rows_of: list[int] = []
         figures: list[tuple[float, ...]] = []
         for row, reach in zip(rows, reaches, strict=True):
             known = self.reaches[row]
+            self.reaches[row] = reach
             before, after = _cards_of(known), _cards_of(reach)
             for place, (old, new) in enumerate(zip_longest(before, after)):
                 if new is not old:
-                    places.append((place, row))
+                    places.append(place)
+                    rows_of.append(row)
                     figures.append(_NO_FIGURES if new is None else new.figures)
-            self.reaches[row] = reach
-            same = known is not None and reach is not None and known.room.gpu_ids is reach.room.gpu_ids
-            if not same or len(before) != len(after):
+            if known is None or reach is None or known.room.gpu_ids is not reach.room.gpu_ids:
+                self._note_hardware(row, [card.card.gpu for card in after])
+            elif len(before) != len(after):
                 self._note_hardware(row, [card.card.gpu for card in after])
         if places:
-            self._figures[tuple(zip(*places, strict=True))] = figures
+            flat = np.fromiter(chain.from_iterable(figures), np.float64, len(figures) * len(_NO_FIGURES))
+            self._figures[np.array(places), np.array(rows_of)] = flat.reshape(-1, len(_NO_FIGURES))
 
     def _make_room(self, places: int) -> None:
         old_places, old_rows, _ = self._figures.shape
