@@ -192,7 +192,13 @@ async def test_a_failed_card_is_told_to_the_scheduler(tmp_path: Path, kafka_serv
 async def test_a_poisoned_sample_is_set_aside_and_the_others_go_on(
     tmp_path: Path, kafka_server: servers.KafkaAddress, database: servers.Database
 ) -> None:
-    bad = Outgoing(topic=GPU_SAMPLES.name, key=node_name(tmp_path).encode(), value=b'{"version": 9}', headers=headers(), partition=0)
+    bad = Outgoing(
+        topic=GPU_SAMPLES.name,
+        key=node_name(tmp_path).encode(),
+        value=b'{"version": 9}',
+        headers=headers(),
+        partition=0,
+    )
     dead = Reading(kafka_settings(kafka_server), DEAD_LETTERS, start="end")
     values: list[bytes] = []
 
