@@ -163,9 +163,12 @@ class ReachTable:
                     places.append(place)
                     rows_of.append(row)
                     figures.append(_NO_FIGURES if new is None else new.figures)
-            if known is None or reach is None or known.room.gpu_ids is not reach.room.gpu_ids:
-                self._note_hardware(row, [card.card.gpu for card in after])
-            elif len(before) != len(after):
+            if (
+                known is None
+                or reach is None
+                or known.room.gpu_ids is not reach.room.gpu_ids
+                or len(before) != len(after)
+            ):
                 self._note_hardware(row, [card.card.gpu for card in after])
         if places:
             flat = np.fromiter(chain.from_iterable(figures), np.float64, len(figures) * len(_NO_FIGURES))
