@@ -80,7 +80,7 @@ def assert_starts(cluster: LiveCluster, job: LiveJob) -> None:
     pushed = [row for row in rows if row["end_cause"] == "preempted"]
     assert state["preemptions"] == len(pushed), f"{job.folder.name} counts {state['preemptions']} preemptions: {rows}"
     last = [row["end_cause"] for row in rows[:-1]]
-    assert set(last) <= {"preempted", "never_started", "ours"}, f"{job.folder.name} went on after {last}"
+    assert set(last) <= {"preempted", "never_started", "ours", "node_lost"}, f"{job.folder.name} went on after {last}"
 
 
 def assert_preemptions(cluster: LiveCluster, ids: list[str]) -> None:

@@ -66,7 +66,7 @@ class NodeCommandIssued(Traced):
 
     kind: Literal["node_command_issued"] = "node_command_issued"
     command_id: int
-    command: Literal["cordon", "uncordon", "drain"]
+    command: Literal["cordon", "uncordon", "drain", "dead"]
     node_id: NodeId
     force: bool = Field(default=False, description="drain: although something protects a run.")
     reason: str = Field(default="", max_length=500)

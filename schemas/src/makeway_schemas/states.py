@@ -54,7 +54,7 @@ class GpuState(StrEnum):
 
 
 class NodeState(StrEnum):
-    """A silent node is UNKNOWN, which is not failed. DEAD is an operator's word, which no command gives yet."""
+    """A silent node is UNKNOWN, which is not failed. DEAD is an operator's word, until it is heard again."""
 
     READY = "READY"
     UNKNOWN = "UNKNOWN"

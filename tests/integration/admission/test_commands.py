@@ -135,6 +135,7 @@ async def _add_node(admission: Admission) -> None:
         ("cordon", {"reason": "new fans"}, {"reason": "new fans"}),
         ("drain", {"force": True}, {"reason": "", "force": True}),
         ("uncordon", None, {}),
+        ("dead", {"reason": "on fire"}, {"reason": "on fire"}),
     ],
 )
 async def test_what_an_operator_wants_of_a_node_is_kept_with_its_fact(
@@ -151,6 +152,13 @@ async def test_what_an_operator_wants_of_a_node_is_kept_with_its_fact(
     }
     assert fact.items() >= arguments.items()
     assert (await lone_admission.get(f"/v1/commands/{answer.json()['command_id']}"))["node_id"] == "n1"
+
+
+async def test_a_death_cannot_be_forced(lone_admission: Admission) -> None:
+    await _add_node(lone_admission)
+    answer = await lone_admission.client.post("/v1/nodes/n1/dead", json={"force": True})
+    assert answer.status_code == 422
+    assert [each["field"] for each in answer.json()["fields"]] == ["force"]
 
 
 async def test_only_an_admin_of_all_teams_operates_nodes_and_only_those_that_are(lone_admission: Admission) -> None:

@@ -202,6 +202,10 @@ class Client:
         """Asks that a node take runs again."""
         return self._close_node(node_id, "uncordon", {})
 
+    def declare_dead(self, node_id: str, *, reason: str = "") -> api.NodeCommandAccepted:
+        """Asks that a silent node be given up: what ran there is lost, its jobs go back to the queue."""
+        return self._close_node(node_id, "dead", {"reason": reason})
+
     def _close_node(self, node_id: str, command: str, body: Mapping[str, Any]) -> api.NodeCommandAccepted:
         path = f"/v1/nodes/{quote(node_id, safe='')}/{command}"
         return _read(api.NodeCommandAccepted, self.transport.request("POST", path, json=dict(body)))

@@ -68,6 +68,18 @@ def uncordon(node: Node, state_dir: State = None) -> None:
         print_out(f"{node}  {outcome_of(client, client.uncordon(node).command_id)}")
 
 
+@app.command()
+def dead(node: Node, reason: Reason = "", state_dir: State = None) -> None:
+    """Give up a node that is silent for good: its runs are lost and their jobs go back to the queue.
+
+    Say it only of a node that is off: whatever runs there meanwhile runs beside the job's next run. Should the node be
+    heard again, it is told to stop that, and takes part as before. A node that is heard is refused: drain it.
+    """
+    client = connect(state_dir)
+    with client:
+        print_out(f"{node}  {outcome_of(client, client.declare_dead(node, reason=reason).command_id)}")
+
+
 def _row(node: NodeView) -> tuple[str, ...]:
     notes = [
         "simulated GPUs" if node.simulated else "",

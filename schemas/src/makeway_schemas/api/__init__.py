@@ -18,7 +18,15 @@ from makeway_schemas.api.jobs import (
     Submitted,
     WhyView,
 )
-from makeway_schemas.api.pool import ClusterView, GpuTypeFigures, GpuView, NodeClosing, NodeCommandAccepted, NodeView
+from makeway_schemas.api.pool import (
+    ClusterView,
+    GpuTypeFigures,
+    GpuView,
+    NodeClosing,
+    NodeCommandAccepted,
+    NodeDeath,
+    NodeView,
+)
 from makeway_schemas.api.rights import (
     PolicyApplied,
     PolicyFieldChange,
@@ -49,6 +57,7 @@ __all__ = [
     "LimitsChange",
     "NodeClosing",
     "NodeCommandAccepted",
+    "NodeDeath",
     "NodeView",
     "PolicyApplied",
     "PolicyFieldChange",

@@ -16,6 +16,14 @@ class NodeClosing(ApiModel):
     force: bool = Field(default=False, strict=True)
 
 
+class NodeDeath(ApiModel):
+    """``POST /v1/nodes/{id}/dead``: why a silent node is given up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: str = Field(default="", max_length=500)
+
+
 class NodeCommandAccepted(ApiModel):
     """202: the request is kept; it has taken effect once ``GET /v1/commands/{id}`` has an outcome."""
 
@@ -54,7 +62,7 @@ class NodeView(ApiModel):
     refusal: str = ""
     cordoned: bool = False
     draining: bool = False
-    note: str = Field(default="", description="Who cordoned or drains it, and why.")
+    note: str = Field(default="", description="Who cordoned or drains it, or declared it dead, and why.")
     simulated: bool
     gpus: int
     gpus_leased: int

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from makeway_schemas.api import GpuView, NodeClosing, NodeCommandAccepted, NodeView
+from makeway_schemas.api import GpuView, NodeClosing, NodeCommandAccepted, NodeDeath, NodeView
 from makeway_schemas.id_patterns import NODE_ID_PATTERN
 from starlette.responses import Response
 
@@ -60,6 +60,18 @@ async def drain_node(request: Request, doors: ServiceDoors, principal: Admin, no
 async def uncordon_node(request: Request, doors: ServiceDoors, principal: Admin, node_id: str) -> Response:
     """Let a node take runs again; this ends a drain too."""
     return await _command(request, doors, principal, node_id, "uncordon", {})
+
+
+@router.post(
+    "/v1/nodes/{node_id}/dead",
+    status_code=202,
+    response_model=NodeCommandAccepted,
+    openapi_extra=json_body(NodeDeath),
+)
+async def declare_node_dead(request: Request, doors: ServiceDoors, principal: Admin, node_id: str) -> Response:
+    """Give up a silent node: what ran there is lost and its jobs go back to the queue."""
+    body = parse_model(NodeDeath, await read_document(request))
+    return await _command(request, doors, principal, node_id, "dead", {"reason": body.reason})
 
 
 async def _command(

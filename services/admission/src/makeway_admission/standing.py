@@ -34,7 +34,10 @@ async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | No
     if row["ended_at"] is not None:
         return await _ended(store, row)
     if state == JobState.UNKNOWN:
-        return f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody"
+        return (
+            f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody until"
+            " it is heard again or an admin declares it dead"
+        )
     if state == JobState.RUNNING:
         drain = await store.drain_of_node(row["node_id"])
         return "" if drain is None else _drained(drain, row, policy, decision, now)

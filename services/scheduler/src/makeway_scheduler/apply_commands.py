@@ -14,7 +14,7 @@ from makeway_policy.model import Drain, Refusal
 from makeway_schemas.facts import CommandIssued, NodeCommandIssued
 from makeway_schemas.states import EndCause, JobState, StopCause
 
-from makeway_scheduler import job_moves, releases
+from makeway_scheduler import dead_nodes, job_moves, releases
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policies import worth
 from makeway_scheduler.policy_values import synchronise
@@ -52,11 +52,11 @@ def apply_node_command_issued(ledger: Ledger, fact: NodeCommandIssued, now: floa
     elif node is None:
         outcome = f"{REFUSED}the pool has no node {fact.node_id}"
     else:
-        outcome = _open(ledger, node, now) if fact.command == "uncordon" else _close(ledger, node, fact)
+        outcome = _OF_NODE[fact.command](ledger, node, fact, now)
     ledger.batch.applied_commands[fact.command_id] = outcome
 
 
-def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued) -> str:
+def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued, _now: float) -> str:
     """Nothing new goes there; a drain also empties it, which the policy decides run by run."""
     drain = node.drain
     if fact.command == "drain":
@@ -70,10 +70,15 @@ def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued) -> str:
     return "draining" if fact.command == "drain" else "cordoned"
 
 
-def _open(ledger: Ledger, node: NodeRecord, now: float) -> str:
+def _open(ledger: Ledger, node: NodeRecord, _fact: NodeCommandIssued, now: float) -> str:
     ledger.nodes.put(node.node_id, replace(node, cordoned=False, drain=Drain.NO, note=""))
     releases.release_all(ledger, f"node {node.node_id} takes runs again", now)
     return "open"
+
+
+def _give_up(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued, now: float) -> str:
+    refused = dead_nodes.declare(ledger, node, fact, now)
+    return "dead" if refused is None else f"{REFUSED}{refused}"
 
 
 def _cancel(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
@@ -160,6 +165,9 @@ def _set_limits(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float)
     return "set"
 
 
+_OF_NODE: Final[Mapping[str, Callable[[Ledger, NodeRecord, NodeCommandIssued, float], str]]] = MappingProxyType(
+    {"cordon": _close, "drain": _close, "uncordon": _open, "dead": _give_up}
+)
 _OF_JOB: Final[Mapping[str, Callable[[Ledger, JobRecord, CommandIssued, float], str]]] = MappingProxyType(
     {
         "cancel": _cancel,

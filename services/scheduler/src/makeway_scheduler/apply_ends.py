@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from makeway_schemas.facts import RunEnd, RunExited
-from makeway_schemas.states import EndCause, LeaseState, RunState, StopCause
+from makeway_schemas.states import EndCause, LeaseState, NodeState, RunState, StopCause
 
 from makeway_scheduler import job_moves
 from makeway_scheduler.apply_runs import note_ack
@@ -46,7 +46,7 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
     # Ages come in messages of their own, each good to a few milliseconds; their order is what happened.
     ended_at = min(ended_at, now if run.released_at is None else run.released_at)
     ended_at = max(ended_at, run.started_at or run.planned_at, run.noticed_at or 0.0)
-    cause = _cause_of(end, run)
+    cause = _cause_of(ledger, end, run)
     run = replace(
         run,
         state=RunState.EXITED,
@@ -70,12 +70,13 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
         _settle_job(ledger, job, run, end, now)
 
 
-def _cause_of(end: RunEnd, run: RunRecord) -> EndCause:
+def _cause_of(ledger: Ledger, end: RunEnd, run: RunRecord) -> EndCause:
     """One end, one cause. After delivery any exit is what the stop says, unless the job declared itself done."""
     if end.outcome == "never_started":
         return EndCause.NEVER_STARTED
     if end.outcome == "lost":
-        return EndCause.OURS
+        node = ledger.nodes.get(run.node_id)
+        return EndCause.NODE_LOST if node is not None and node.state is NodeState.DEAD else EndCause.OURS
     if end.outcome == "start_failed":
         return EndCause.FAILED
     cause = end.cause or run.stop_cause

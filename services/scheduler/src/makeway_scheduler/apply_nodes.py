@@ -31,7 +31,7 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
     node = _node_of(fact, known, now)
     if node != known:
         ledger.nodes.put(node.node_id, node)
-    if known is None or known.boot_id != node.boot_id:
+    if known is None or known.boot_id != node.boot_id or known.state is NodeState.DEAD:
         releases.release_all(ledger, f"node {node.node_id} has come", now)
     _apply_gpus(ledger, fact)
     for report in fact.runs:
@@ -44,8 +44,11 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
 
 def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeRecord:
     base = known or NodeRecord(node_id=fact.node_id, session=fact.session, boot_id=fact.boot_id, state_since=now)
+    # The word that declared it dead is taken back; that of a cordon is not.
+    note = "" if base.state is NodeState.DEAD and not base.cordoned else base.note
     return replace(
         base,
+        note=note,
         session=fact.session,
         boot_id=fact.boot_id,
         state=NodeState.READY,

@@ -144,6 +144,7 @@ SELECT given.command_id, a.command_id IS NOT NULL AS applied, EXISTS (
 ) OR EXISTS (
     SELECT 1 FROM commands AS n JOIN applied_commands AS d ON d.command_id = n.command_id AND d.outcome NOT LIKE 'refused: %'
     WHERE n.node_id = c.node_id AND n.command_id > c.command_id AND (n.command = 'uncordon') <> (c.command = 'uncordon')
+        AND 'dead' NOT IN (n.command, c.command)
 ) AS overtaken
 FROM unnest(:command_ids::bigint[]) AS given (command_id)
 LEFT JOIN commands AS c ON c.command_id = given.command_id

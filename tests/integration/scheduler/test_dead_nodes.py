@@ -1,0 +1,167 @@
+"""A silent node that an operator gives up: what ran there is lost, and its jobs run elsewhere."""
+
+import pytest
+from makeway_schemas.facts import RunReport
+from makeway_schemas.plans import Verb
+from scheduler_harness import Node, PoolUnderTest, ended, preempt, start_job
+
+
+async def fall_silent(pool: PoolUnderTest, *nodes: Node) -> None:
+    for node in nodes:
+        pool.ledger.heard_at[node.name] -= 16.0
+    await pool.turn()
+
+
+async def declare_dead(pool: PoolUnderTest, node: Node, reason: str = "") -> str:
+    command = await pool.node_command(node.name, "dead", reason=reason)
+    await pool.turn(command)
+    return await pool.outcome(command)
+
+
+async def node_row(pool: PoolUnderTest, node: Node) -> tuple[str, str]:
+    row = await pool.sql.fetchrow("SELECT state, note FROM nodes WHERE node_id = $1", node.name)
+    return row["state"], row["note"]
+
+
+async def end_causes(pool: PoolUnderTest, job: str) -> list[str]:
+    rows = await pool.sql.fetch("SELECT end_cause FROM runs WHERE job_id = $1 ORDER BY run_number", job)
+    return [row["end_cause"] for row in rows]
+
+
+def alive(run_id: str) -> RunReport:
+    return RunReport(run_id=run_id, state="running", pid=4711, started_age_seconds=60.0)
+
+
+async def test_the_jobs_of_a_dead_node_run_elsewhere(pool: PoolUnderTest) -> None:
+    first, second = Node("a", gpus=2), Node("b", gpus=2)
+    await pool.turn(first.report())
+    jobs = [await start_job(pool, first), await start_job(pool, first)]
+    await pool.turn(second.report())
+    await fall_silent(pool, first)
+    assert [await pool.state(job) for job in jobs] == ["UNKNOWN", "UNKNOWN"]
+    assert await declare_dead(pool, first, "on fire") == "dead"
+    assert await node_row(pool, first) == ("DEAD", "declared dead by tester: on fire")
+    assert [await end_causes(pool, job) for job in jobs] == [["node_lost", None]] * 2
+    assert {run for run, _, _ in await pool.leases()} == {f"{job}.2" for job in jobs}
+    assert set(pool.planned("b")) == {f"{job}.2" for job in jobs}
+
+
+async def test_a_node_that_is_heard_is_not_declared_dead(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    assert await declare_dead(pool, node) == "refused: the node is heard; a drain empties it"
+    assert (await pool.state(job), (await node_row(pool, node))[0]) == ("RUNNING", "READY")
+
+
+async def test_declaring_a_node_dead_twice_says_the_same_and_loses_nothing_more(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await fall_silent(pool, node)
+    assert [await declare_dead(pool, node), await declare_dead(pool, node)] == ["dead", "dead"]
+    assert await end_causes(pool, job) == ["node_lost"]
+    assert await pool.state(job) in ("QUEUED", "UNSATISFIABLE")
+
+
+async def test_who_waits_for_a_victim_on_a_dead_node_gets_its_gpu_elsewhere(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await fall_silent(pool, node)
+    assert await declare_dead(pool, node) == "dead"
+    assert (await end_causes(pool, victim), await end_causes(pool, urgent)) == (["node_lost"], ["never_started"])
+    assert await pool.leases() == []
+    await pool.turn(Node("b").report())
+    assert [run for run, _, _ in await pool.leases()] == [f"{urgent}.2"]
+    record = await pool.sql.fetchrow("SELECT void, empty_at FROM preemptions WHERE victim_run = $1", f"{victim}.1")
+    assert record["void"]
+    assert record["empty_at"] is not None
+
+
+async def test_a_run_that_had_ended_but_was_not_proven_empty_lets_its_gpu_go(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(node.exited(f"{job}.1", ended(), empty=()))
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    assert (await pool.state(job), await end_causes(pool, job)) == ("SUCCEEDED", ["done"])
+    assert await pool.leases() == []
+
+
+async def test_a_job_that_was_to_be_cancelled_ends_with_its_node(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await fall_silent(pool, node)
+    await pool.turn(await pool.command(job, "cancel"))
+    assert await pool.state(job) == "UNKNOWN"
+    await declare_dead(pool, node)
+    assert (await pool.state(job), await pool.leases()) == ("CANCELLED", [])
+
+
+async def test_a_job_that_asks_not_to_be_requeued_fails_with_its_node(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, requeue=False)
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    assert await pool.state(job) == "FAILED"
+
+
+async def test_a_dead_node_that_is_heard_takes_part_again_and_stops_what_it_still_runs(pool: PoolUnderTest) -> None:
+    node, other = Node("a"), Node("b")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(other.report())
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    await pool.turn(node.report(runs=[alive(f"{job}.1")]))
+    assert await node_row(pool, node) == ("READY", "")
+    assert pool.planned("a")[f"{job}.1"].verb is Verb.STOP
+    await pool.turn(other.started(f"{job}.2"), node.exited(f"{job}.1", ended()))
+    assert await pool.state(job) == "RUNNING"
+    waiting = await pool.submit()
+    await pool.turn(node.report(), *await pool.news())
+    assert await pool.state(waiting) == "STARTING"
+    assert set(pool.planned("a")) == {f"{waiting}.1"}
+
+
+@pytest.mark.parametrize("command", ["cordon", "drain"])
+async def test_a_cordon_outlives_the_death_of_its_node(pool: PoolUnderTest, command: str) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await pool.turn(await pool.node_command("a", command, reason="new fans"))
+    await fall_silent(pool, node)
+    await declare_dead(pool, node, "no fans")
+    await pool.turn(node.report())
+    verb = "drained" if command == "drain" else "cordoned"
+    assert await node_row(pool, node) == ("READY", f"{verb} by tester: new fans")
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    assert await pool.leases() == []
+    assert await pool.state(job) in ("QUEUED", "UNSATISFIABLE")
+
+
+async def test_a_take_over_finds_the_dead_dead(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    await pool.take_over()
+    await pool.turn()
+    assert (await node_row(pool, node))[0] == "DEAD"
+    assert await pool.state(job) in ("QUEUED", "UNSATISFIABLE")
+    await pool.turn(node.report())
+    assert await pool.state(job) == "STARTING"
+
+
+async def test_an_uncordon_that_came_later_does_not_overtake_a_death(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await fall_silent(pool, node)
+    dead, uncordon = await pool.node_command("a", "dead"), await pool.node_command("a", "uncordon")
+    await pool.turn(uncordon)
+    await pool.turn(dead)
+    assert await pool.outcome(dead) == "dead"
