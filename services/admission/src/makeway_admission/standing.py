@@ -35,7 +35,7 @@ async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | No
         return await _ended(store, row)
     if state == JobState.UNKNOWN:
         return (
-            f"nothing is heard of node {row['node_id']}; the job may go on there, and its GPUs are given to nobody until"
+            f"nothing is heard of node {row['node_id']}; the job may go on there, and nobody gets its GPUs until"
             " it is heard again or an admin declares it dead"
         )
     if state == JobState.RUNNING:
