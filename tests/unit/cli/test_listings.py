@@ -13,6 +13,10 @@ from api_stub import JOB_ID, NOW, Answer, Makeway, StubServer, job_detail, job_v
 from makeway.main import GROUPS, VERBS
 from makeway.output import age, safe
 
+NODE = {
+    "node_id": "node-1", "pool": "default", "state": "READY", "accepts_runs": True, "simulated": True, "gpus": 1,
+    "gpus_leased": 0, "cpus": 8, "memory_mib": 1024, "state_since": "2026-01-01T00:00:00Z",
+}  # fmt: skip
 CLUSTER = {
     "version": "0.1.0",
     "nodes": 1,
@@ -228,6 +232,33 @@ def test_doctor_names_a_mend_for_each_failure(server: StubServer, makeway: Makew
     assert result.returncode == 1
     assert failed == {"scheduler", "nodes"}
     assert all(finding["mend"] for finding in findings if finding["verdict"] != "OK")
+
+
+def test_doctor_asks_for_no_driver_where_the_cards_are_simulated(server: StubServer, makeway: Makeway) -> None:
+    context = makeway.folder / "context.json"
+    context.write_text(json.dumps({"url": server.url, "token": "t"}))
+    context.chmod(0o600)
+    (makeway.folder / "settings.json").write_text(json.dumps({"simulate": "1xT4"}))
+    assert "OK    driver: none is needed" in makeway("doctor", "--state", str(makeway.folder)).stdout
+    (makeway.folder / "settings.json").write_text(json.dumps({"simulate": None}))
+    assert "none is needed" not in makeway("doctor", "--state", str(makeway.folder)).stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "line"),
+    [
+        ("DEAD", "declared dead by ana: on fire", "WARN  node node-1: declared dead by ana: on fire"),
+        ("UNKNOWN", "", "FAIL  node node-1: is UNKNOWN"),
+    ],
+)
+def test_doctor_tells_a_dead_node_from_a_silent_one(
+    server: StubServer, makeway: Makeway, state: str, note: str, line: str
+) -> None:
+    server.on("GET", "/healthz", {"healthy": True, "checks": {}})
+    server.on("GET", "/v1/cluster", CLUSTER)
+    server.on("GET", "/v1/nodes", [NODE | {"state": state, "note": note}])
+    server.on("GET", "/v1/gpus", [])
+    assert line in makeway("doctor").stdout
 
 
 def test_a_scheduler_that_hangs_is_no_scheduler_that_decides(server: StubServer, makeway: Makeway) -> None:

@@ -22,7 +22,7 @@ from makeway.commands.overview import silence_of
 from makeway.context import CONTEXT_NAME, BadContext, Context, find_context
 from makeway.errors import NoCluster, NoContact, Refused
 from makeway.exit_codes import ExitCode
-from makeway.local.cluster import ClusterFolder
+from makeway.local.cluster import ClusterFolder, load_settings
 from makeway.local.state_file import ChildState, is_supervised, read_state
 from makeway.output import OutputFormat, print_json, print_out, safe
 
@@ -73,12 +73,16 @@ def doctor(output: Output = OutputFormat.TEXT, state_dir: State = None) -> None:
 
 
 def _examine(state_dir: Path | None) -> Iterator[Finding]:
-    yield from _nvml()
     try:
         context = find_context(state_dir)
     except (NoCluster, BadContext) as error:
+        yield from _nvml()
         yield Finding(check="context", verdict=Verdict.FAIL, detail=str(error), mend="makeway up, or set MAKEWAY_URL")
         return
+    if context.state_dir is not None and load_settings(ClusterFolder(root=context.state_dir)).simulate is not None:
+        yield Finding(check="driver", detail="none is needed: the GPUs of this cluster are simulated")
+    else:
+        yield from _nvml()
     yield from _context(context)
     if context.state_dir is not None:
         yield from _processes(ClusterFolder(root=context.state_dir))
@@ -204,8 +208,12 @@ def _nodes(nodes: Iterable[NodeView]) -> Iterator[Finding]:
     for node in nodes:
         found = True
         check = f"node {node.node_id}"
-        if node.state != "READY":
-            mend = "look at the node and its agent; its jobs are not restarted meanwhile"
+        if node.state == "DEAD":
+            mend = "start its agent, when it is to take part again"
+            yield Finding(check=check, verdict=Verdict.WARN, detail=node.note or "is DEAD", mend=mend)
+        elif node.state != "READY":
+            mend = "look at the node and its agent; its jobs are not restarted meanwhile. If it is off for good: "
+            mend += f"makeway node dead {node.node_id}"
             yield Finding(check=check, verdict=Verdict.FAIL, detail=f"is {node.state}", mend=mend)
         elif node.cordoned:
             detail = f"takes nothing new: {node.note or 'cordoned'}"
