@@ -27,8 +27,8 @@ from makeway_policy.rules import Backfill, MayPreempt, Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _WHOLE = LeaseKind.WHOLE
-
 _ENDLESS = float("inf")
+_NOW = 0.0  # the expected start on cards that have room already
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -230,7 +230,8 @@ def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
     if held.start is None:
         sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
     else:
-        sentence = f"what is free is kept for job {name}, which is expected to start at {moment(held.start)}"
+        when = "now" if held.start == _NOW else f"at {moment(held.start)}"
+        sentence = f"what is free is kept for job {name}, which is expected to start {when}"
     return Refusal(
         reason=Reason.RESERVED_FOR_ANOTHER,
         sentence=sentence,
@@ -258,14 +259,14 @@ def expected_end(state: PoolState, run: Run) -> float:
 def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
     """When the card can serve one GPU of the shape."""
     if not card.runs:
-        return 0.0
+        return _NOW
     kind = placement.kind_of(shape)
     if kind is _WHOLE or card.kinds_later - {kind}:
         return max([expected_end(state, state.runs[run.run_id]) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)
     if vram >= wanted[0] and slots >= wanted[1]:
-        return 0.0
+        return _NOW
     ends = sorted((expected_end(state, state.runs[run.run_id]), run.run_id) for run in card.runs)
     for end, run_id in ends:
         for lease in state.runs[run_id].leases:

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
+from makeway_policy.choices import Wait
 from makeway_policy.explain import explain
 from makeway_policy.model import Reason
 from makeway_policy.moments import moment
@@ -41,6 +42,16 @@ def test_gpus_that_are_kept_for_a_job_say_when_it_should_start(pool: Pool) -> No
     pool.run_until(3)
     assert pool.state.jobs["small"].refusal.reason is Reason.RESERVED_FOR_ANOTHER
     assert "kept for job large, which is expected to start at 1970-01-01T00:01:" in pool.reason("small")
+
+
+def test_gpus_that_are_kept_for_a_job_that_may_start_on_them_say_so(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.add_team("team-b", guarantee=1)
+    pool.submit("borrows", team="team-a", pri=50)
+    pool.submit("reclaims", team="team-b", pri=40)
+    pool.run_until(1)
+    said = [each.refusal.sentence for _, each in pool.choices if isinstance(each, Wait) and each.job_id == "borrows"]
+    assert said[0] == "what is free is kept for job reclaims, which is expected to start now"
 
 
 def test_a_protection_that_ends_says_when(pool_under: Any) -> None:
