@@ -25,10 +25,10 @@ def checkpoint(root: Path, job: str, *, finished_days_ago: float | None) -> Path
     folder.mkdir()
     (folder / "step-1").write_text("weights")
     if finished_days_ago is not None:
-        mark = folder / ".finished"
-        mark.touch()
+        (folder / ".finished").touch()
         then = time.time() - finished_days_ago * 86400
-        os.utime(mark, (then, then))
+        for entry in folder.iterdir():
+            os.utime(entry, (then, then))
     return folder
 
 
@@ -42,6 +42,13 @@ def test_only_checkpoints_of_jobs_that_finished_long_ago_expire(tmp_path: Path) 
     assert expire_checkpoints(tmp_path, keep_days=7, in_use={"running"}) == ["old"]
     assert not old.exists()
     assert all(folder.exists() for folder in kept)
+
+
+def test_what_a_run_on_another_node_saves_does_not_expire(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "goes-on", finished_days_ago=8)
+    (folder / "step-2").write_text("weights")
+    assert expire_checkpoints(tmp_path, keep_days=7, in_use=()) == []
+    assert (folder / "step-1").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ A cluster is one state folder:
     secrets.json   passwords and tokens, made once
     lock           held by the supervisor while it lives
     logs/          one file a process
-    postgres/ kafka/ nodes/NAME/ admission/   the data
+    postgres/ kafka/ nodes/NAME/ admission/ checkpoints/   the data
 """
 
 import json
@@ -76,6 +76,11 @@ class ClusterFolder:
         """What the nodes keep."""
         return self.root / "nodes"
 
+    @property
+    def checkpoints(self) -> Path:
+        """A folder a job, for its runs on all nodes."""
+        return self.root / "checkpoints"
+
     def log(self, name: str) -> Path:
         """The log of one process."""
         return private_folder(self.root / "logs") / f"{name}.log"
@@ -134,7 +139,7 @@ class Wishes:
 CLUSTER_ENTRIES = frozenset(
     (
         *("cluster.json", "context.json", "settings.json", "secrets.json", "stop.json", "lock", "up.lock", "last_job"),
-        *("logs", "postgres", "postgres.new", "kafka", "nodes", "admission", "scheduler", "telemetry"),
+        *("logs", "postgres", "postgres.new", "kafka", "nodes", "checkpoints", "admission", "scheduler", "telemetry"),
     )
 )
 """Everything that a cluster makes in its state folder: `down --wipe` removes these and nothing else."""

@@ -95,8 +95,14 @@ def service_specs(
         build.with_database("scheduler", StopOrder.SCHEDULER, ("makeway_scheduler",), {}),
         build.with_database("telemetry", StopOrder.TELEMETRY, ("makeway_telemetry", "collector"), {}),
     ]
+    # A job that comes back on another node finds what it has saved: all nodes are on this host.
+    checkpoints = addresses.inherited.get("MAKEWAY_CHECKPOINT_ROOT") or str(private_folder(folder.checkpoints))
     for node in settings.node_names:
-        of_executor = {"NODE_TOKEN": secrets.node_tokens[node], "ADMISSION_URL": settings.url}
+        of_executor = {
+            "NODE_TOKEN": secrets.node_tokens[node],
+            "ADMISSION_URL": settings.url,
+            "CHECKPOINT_ROOT": checkpoints,
+        }
         specs.append(build.on_node("executor", StopOrder.EXECUTOR, ("makeway_executor",), node, of_executor))
         specs.append(build.on_node("sampler", StopOrder.TELEMETRY, ("makeway_telemetry", "sampler"), node, {}))
     return specs

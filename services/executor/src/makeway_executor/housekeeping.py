@@ -30,14 +30,23 @@ def expire_checkpoints(root: Path, *, keep_days: float, in_use: Container[str]) 
     """Removes checkpoints of jobs that finished more than `keep_days` ago; returns their job ids. May block for long.
 
     `in_use` holds the jobs that have a run here. A job that was pushed aside has no mark and keeps its checkpoints.
+    Several nodes may share `root`: what was saved since belongs to a run on another of them, whatever the mark says.
     """
     removed: list[str] = []
     oldest = time.time() - keep_days * _DAY_SECONDS
     for mark in sorted(root.glob(f"*/{FINISHED_MARK}")):
-        if mark.parent.name not in in_use and mark.stat().st_mtime < oldest:
+        if mark.parent.name not in in_use and _last_change(mark.parent) < oldest:
             shutil.rmtree(mark.parent, ignore_errors=True)
             removed.append(mark.parent.name)
     return removed
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in a folder was written last; now where it is just going."""
+    try:
+        return max(entry.stat().st_mtime for entry in folder.iterdir())
+    except (FileNotFoundError, ValueError):
+        return time.time()
 
 
 def writable_cgroup(node_name: str, state_dir: Path) -> Path | None:

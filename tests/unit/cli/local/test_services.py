@@ -55,6 +55,11 @@ def test_a_node_has_no_database_and_only_its_own_token(specs: dict[str, ServiceS
     assert environment["MAKEWAY_RUNTIME_DIR"] != specs["executor-node-1"].environment["MAKEWAY_RUNTIME_DIR"]
 
 
+def test_all_nodes_have_one_folder_for_checkpoints(specs: dict[str, ServiceSpec], tmp_path: Path) -> None:
+    executors = [specs[f"executor-node-{number}"].environment for number in (1, 2)]
+    assert {each["MAKEWAY_CHECKPOINT_ROOT"] for each in executors} == {str(tmp_path / "state" / "checkpoints")}
+
+
 def test_admission_hears_of_the_first_tokens(specs: dict[str, ServiceSpec]) -> None:
     environment = specs["admission"].environment
     assert environment["MAKEWAY_BOOTSTRAP_TOKEN"] == "admin"
