@@ -47,6 +47,16 @@ async def test_an_exit_before_the_notice_keeps_its_result_and_voids_the_preempti
     assert await pool.leases() == [(f"{urgent}.1", "GPU-a-0", "LIVE")]
 
 
+async def test_a_victim_without_a_gpu_is_recorded_as_gone_when_it_has_left(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, gpus=0, cpus=1)
+    await pool.turn(await pool.command(job, "preempt"))
+    await pool.turn(node.noticed(f"{job}.1"), node.exited(f"{job}.1", preempted()))
+    row = await pool.sql.fetchrow("SELECT * FROM preemptions")
+    assert row["empty_at"] == row["exited_at"] is not None
+
+
 async def test_a_report_repeats_a_resume_that_was_lost(pool: PoolUnderTest) -> None:
     node = Node("a")
     victim, urgent = await preempt(pool, node)

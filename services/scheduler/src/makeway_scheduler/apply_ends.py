@@ -124,8 +124,8 @@ def _note_preemption_end(ledger: Ledger, run: RunRecord, end: RunEnd, cause: End
         ledger,
         run.run_id,
         exited_at=run.ended_at,
-        # It never was on its GPUs; whoever else was there is proven gone by a record of its own.
-        empty_at=run.ended_at if end.outcome == "never_started" else None,
+        # It never was on its GPUs, or had none; whoever else was there is proven gone by a record of its own.
+        empty_at=run.ended_at if end.outcome == "never_started" or not run.placement else None,
         forced=end.forced,
         lost_gpu_seconds=lost if cause is EndCause.PREEMPTED else 0.0,
         void=cause is not EndCause.PREEMPTED,
