@@ -213,6 +213,19 @@ async def test_a_node_whose_token_is_revoked_is_let_go(lone_admission: Admission
             await send(socket, run, 1, b"y")
 
 
+async def test_a_node_is_asked_to_come_back_while_the_database_cannot_be_asked(lone_admission: Admission) -> None:
+    _, run = await job_with_run(lone_admission)
+    async with lone_admission.database.transaction():
+        await lone_admission.database.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        async with channel(lone_admission) as socket:
+            with pytest.raises(ConnectionClosed) as closed:
+                await send(socket, run, 0, b"x")
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "the database is out of reach or busy")
+    async with channel(lone_admission) as socket:
+        assert (await send(socket, run, 0, b"x"))["offset"] == 1
+
+
 async def test_a_log_that_is_full_is_refused_and_others_go_on(tmp_path: Path, database: servers.Database) -> None:
     settings = harness.settings_for(tmp_path, database, harness.NO_KAFKA, log_run_max_bytes=4)
     async with harness.running(settings, database) as admission:

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 import structlog
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from makeway_runtime.postgres.transient import is_transient
 from makeway_schemas.ids import RunId
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -64,6 +65,10 @@ class _BadFrame(Exception):
     """The node does not keep to the protocol; the text says where."""
 
 
+class _CannotStore(Exception):
+    """The log store cannot be written; the text says why."""
+
+
 class _Channel:
     """One node's connection."""
 
@@ -95,6 +100,8 @@ class _Channel:
         except LogTooLarge as error:
             await self._send(type="refused", run_id=run_id, reason=str(error))
             return
+        except OSError as error:
+            raise _CannotStore(repr(error)) from error
         measures.LOG_BYTES.inc(len(data))
         await self._send(type="stored", run_id=run_id, offset=held)
 
@@ -129,18 +136,29 @@ async def node_channel(socket: WebSocket, node: str) -> None:
         await _Channel(socket, doors, node).serve(authorization)
     except WebSocketDisconnect:
         return
-    except (_BadFrame, KeyError) as error:
-        _LOG.warning("a node does not keep to the protocol", node=node, error=str(error))
-        await _close(socket, _CLOSE_BAD_FRAME, str(error))
-    except Refused as error:
-        await _close(socket, _CLOSE_REVOKED, str(error))
-    except OSError as error:
-        _LOG.error("a log cannot be stored", node=node, error=repr(error))
-        await _close(socket, _CLOSE_TRY_LATER, "the log store cannot be written just now")
+    except Exception as error:  # noqa: BLE001 - what nobody expected is raised again
+        await _end_with(error, socket, node)
     finally:
         if doors.channels.get(node) is socket:
             del doors.channels[node]
         measures.NODE_CHANNELS.set(len(doors.channels))
+
+
+async def _end_with(error: Exception, socket: WebSocket, node: str) -> None:
+    """Close the channel and tell the node why; raises again what nobody expected."""
+    if isinstance(error, _BadFrame | KeyError):
+        _LOG.warning("a node does not keep to the protocol", node=node, error=str(error))
+        await _close(socket, _CLOSE_BAD_FRAME, str(error))
+    elif isinstance(error, Refused):
+        await _close(socket, _CLOSE_REVOKED, str(error))
+    elif isinstance(error, _CannotStore):
+        _LOG.error("a log cannot be stored", node=node, error=str(error))
+        await _close(socket, _CLOSE_TRY_LATER, "the log store cannot be written just now")
+    elif is_transient(error):
+        _LOG.warning("the logs of a node wait for the database", node=node, error=repr(error))
+        await _close(socket, _CLOSE_TRY_LATER, "the database is out of reach or busy")
+    else:
+        raise error
 
 
 def _head(text: str) -> LogHead | LogEnd:
