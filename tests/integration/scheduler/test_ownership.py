@@ -115,6 +115,20 @@ async def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_others_are_not
     assert await pool.state(job) == "STARTING"
 
 
+async def test_a_fact_whose_rows_are_held_by_somebody_else_is_not_counted_as_failing(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    async with pool.sql.transaction():
+        await pool.sql.execute("SELECT 1 FROM job_states FOR UPDATE")
+        await pool.turn(node.started(f"{job}.1"))
+        assert await pool.state(job) == "STARTING"
+    assert await pool.sql.fetchval("SELECT count(*) FROM failing_facts") == 0
+    await pool.turn()
+    assert await pool.state(job) == "RUNNING"
+
+
 async def test_a_restart_finds_everything_again(pool: PoolUnderTest) -> None:
     node = Node("a", gpus=2)
     await pool.turn(node.report())

@@ -174,11 +174,12 @@ class Cycle:
             return True
         except (Fenced, Stale, CommitUncertain):
             raise
+        except Conflict:
+            return False  # not the fact's fault, however often
         except Exception as error:
             if is_transient(error):
                 raise
-            attempts = await self._store.count_failing(fact.id, repr(error))
-            if isinstance(error, Conflict) or attempts < MOST_ATTEMPTS:
+            if await self._store.count_failing(fact.id, repr(error)) < MOST_ATTEMPTS:
                 return False
             meters.DEAD_FACTS.inc()
             _LOG.exception("a fact cannot be applied and is set aside", fact=fact.id, kind=fact.kind)
