@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 import servers
+from aiokafka.admin import AIOKafkaAdminClient
 from makeway_runtime.errors import TransientError
+from makeway_runtime.kafka.connection import client_options
 from makeway_runtime.kafka.dead_letters import DeadLetters
 from makeway_runtime.kafka.delivery import Delivery, PoisonHandler
 from makeway_runtime.kafka.messages import Incoming, Outgoing, Poison
 from makeway_runtime.kafka.stream import StreamOptions, StreamReader, faststream_broker
+from makeway_runtime.kafka.topics import ensure_topics
 from makeway_runtime.settings import ServiceSettings
 from runtime_builders import eventually, headers, kafka_settings, message, publishing, topic
 
@@ -65,6 +68,27 @@ async def test_a_new_group_reads_from_the_earliest_and_goes_on_after_its_commit(
         async with reading(settings, spec.name, second):
             await eventually(lambda: len(second.values) > 0)
     assert second.values == [5]
+
+
+async def test_a_group_whose_topic_was_gone_reads_the_new_one_soon(
+    kafka_server: servers.KafkaAddress, topic_prefix: str
+) -> None:
+    settings, spec = kafka_settings(kafka_server), topic(f"{topic_prefix}stream-gone")
+    group = Group()
+    async with publishing(settings, spec) as publisher:
+        await publisher.publish([message(spec.name, 1)])
+        async with reading(settings, spec.name, group) as reader:
+            await eventually(lambda: group.values == [1])
+            consumer = reader._subscriber.consumer
+            assert consumer is not None
+            admin = AIOKafkaAdminClient(**client_options(settings, client="test"))
+            await admin.start()
+            await admin.delete_topics([spec.name])
+            await admin.close()
+            await eventually(lambda: not consumer.assignment())  # it has asked while there was none
+            await ensure_topics(settings, [spec])
+            await publisher.publish([message(spec.name, 2)])
+            await eventually(lambda: group.values == [1, 2])
 
 
 async def test_a_handler_error_loses_nothing(kafka_server: servers.KafkaAddress, topic_prefix: str) -> None:

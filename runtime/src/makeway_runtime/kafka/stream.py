@@ -21,7 +21,6 @@ from faststream.security import BaseSecurity, SASLPlaintext
 from makeway_runtime.kafka.connection import (
     FETCH_MAX_WAIT_MS,
     MAX_POLL_INTERVAL_MS,
-    METADATA_MAX_AGE_MS,
     REQUEST_TIMEOUT_MS,
     RETRY_BACKOFF_MS,
     SESSION_TIMEOUT_MS,
@@ -31,6 +30,8 @@ from makeway_runtime.kafka.delivery import Delivery
 from makeway_runtime.kafka.messages import Record
 from makeway_runtime.settings import ServiceSettings
 
+GROUP_METADATA_MAX_AGE_MS: Final = 5_000
+"""A group that finds its topic gone, as after a broker that lost its data, has no partitions until it asks again."""
 RETRY_WITHIN_SECONDS: Final = MAX_POLL_INTERVAL_MS / 1000 / 2
 """What `Delivery.within_seconds` is for a group: past it FastStream seeks back and the group keeps its partitions."""
 
@@ -44,7 +45,7 @@ def faststream_broker(settings: ServiceSettings, *, client: str) -> KafkaBroker:
         enable_idempotence=True,
         allow_auto_create_topics=False,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
-        metadata_max_age_ms=METADATA_MAX_AGE_MS,
+        metadata_max_age_ms=GROUP_METADATA_MAX_AGE_MS,
         retry_backoff_ms=RETRY_BACKOFF_MS,
         graceful_timeout=settings.stop_timeout_seconds,
         ack_policy=AckPolicy.NACK_ON_ERROR,
