@@ -3,7 +3,12 @@
 from pathlib import Path
 
 import pytest
-from makeway_runtime.kafka.connection import consumer_options, producer_options
+from makeway_runtime.kafka.connection import (
+    REQUEST_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    consumer_options,
+    producer_options,
+)
 from makeway_runtime.kafka.stream import RETRY_WITHIN_SECONDS, faststream_broker
 from makeway_runtime.settings import ServiceSettings
 from pydantic import SecretStr, ValidationError
@@ -30,6 +35,10 @@ def test_faststream_is_as_safe_and_makes_no_topics() -> None:
     config = broker.config.broker_config
     assert config.graceful_timeout == settings().stop_timeout_seconds
     assert RETRY_WITHIN_SECONDS < 300
+
+
+def test_a_group_gives_a_killed_member_up_before_the_one_that_follows_stops_asking() -> None:
+    assert SESSION_TIMEOUT_MS < REQUEST_TIMEOUT_MS
 
 
 def test_a_password_turns_on_sasl() -> None:

@@ -12,7 +12,8 @@ from makeway_runtime.settings import ServiceSettings
 
 REQUEST_TIMEOUT_MS: Final = 10_000
 METADATA_MAX_AGE_MS: Final = 60_000
-SESSION_TIMEOUT_MS: Final = 30_000
+SESSION_TIMEOUT_MS: Final = 9_000
+"""So long a group waits for a member that was killed; less than a request may take, so that who joins is answered."""
 MAX_POLL_INTERVAL_MS: Final = 300_000
 FETCH_MAX_WAIT_MS: Final = 2_000
 """A parked fetch is answered as soon as there is a message; the default of 500 ms doubles the cost of idling."""
