@@ -1,7 +1,11 @@
 """Holds: what a job keeps while the GPUs it was promised become empty."""
 
+import pytest
+from makeway_scheduler.enact import enact
+from makeway_scheduler.stops import stop_run
 from makeway_schemas.facts import GpuReport, RunEnd, RunReport
 from makeway_schemas.plans import Verb
+from makeway_schemas.states import StopCause
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempted, start_job
 
 
@@ -124,3 +128,25 @@ async def test_who_is_kept_behind_a_hold_that_moves_starts_once_it_has_gone(pool
     assert await pool.state(jobs["kept"]) == "STARTING"
     assert (f"{jobs['kept']}.1", gpu, "LIVE") in await pool.leases()
     assert await pool.state(jobs["high"]) == "STARTING"
+
+
+async def test_a_stop_in_the_batch_that_planned_the_run_is_found_again_after_a_restart(pool: PoolUnderTest) -> None:
+    await pool.turn(Node("a").report())
+    job = await pool.submit()
+    pool.cycle.steps.may_decide = lambda: False
+    await pool.turn(*await pool.news())
+
+    def plan_and_stop() -> None:
+        (choice,) = choices
+        enact(pool.ledger, choice, pool.cycle.steps.now)
+        stop_run(pool.ledger, pool.ledger.runs[f"{job}.1"], StopCause.PREEMPT, 30.0, pool.cycle.steps.now)
+
+    choices = pool.cycle.steps.look()
+    await pool.cycle.steps.change(plan_and_stop)
+    told = pool.ledger.runs[f"{job}.1"]
+    await pool.take_over()
+    found = pool.ledger.runs[f"{job}.1"]
+    assert (found.stop_cause, found.stop_grace_seconds) == (StopCause.PREEMPT, 30.0)
+    assert (found.stop_at, found.leaves_by) == pytest.approx((told.stop_at, told.leaves_by))
+    assert await pool.state(job) == "STOPPING"
+    assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LEAVING")]

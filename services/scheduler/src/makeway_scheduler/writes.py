@@ -110,9 +110,6 @@ def _runs(ledger: Ledger) -> dict[str, list[Any]]:
             continue
         if before is None or not before.stored:
             new_runs.append(_new_run(ledger, run))
-            if run.state.value != "PLANNED":
-                # It began and ended inside one batch: inserted as planned, then brought up to date.
-                runs.append(_run(run))
         else:
             runs.append(_run(run))
         old = {lease.gpu_id for lease in before.leases} if before is not None else set()
@@ -124,6 +121,7 @@ def _runs(ledger: Ledger) -> dict[str, list[Any]]:
 
 
 def _new_run(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
+    """A run as it leaves the batch that planned it: unheard of by its node, but maybe told to stop already."""
     return {
         "run_id": run.run_id,
         "job_id": run.job_id,
@@ -140,6 +138,11 @@ def _new_run(ledger: Ledger, run: RunRecord) -> dict[str, Any]:
         "restart_seconds": run.restart_seconds,
         "promoted": run.promoted,
         "after_preemption": run.after_preemption,
+        "withdrawing": run.withdrawing,
+        "stop_cause": run.stop_cause,
+        "stop_grace_seconds": run.stop_grace_seconds,
+        "stop_at": run.stop_at,
+        "leaves_by": run.leaves_by,
         "planned_at": run.planned_at,
         "empty_at": run.empty_at,
         "begun_at": run.begun_at,
