@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from makeway_schemas.facts import GpuEmpty, GpuReport, PlanNumber, RunEnd, RunReport
+from makeway_schemas.facts import Ack, GpuEmpty, GpuReport, PlanNumber, RunEnd, RunReport
 from makeway_schemas.plans import Verb
 from makeway_schemas.states import StopCause
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, preempt, preempted, start_job
@@ -273,3 +273,20 @@ async def test_a_job_is_decided_by_the_rights_it_was_admitted_by(pool: PoolUnder
             for fact in await pool.news()]  # fmt: skip
     await pool.turn(*news)
     assert [await pool.state(job) for job in jobs] == ["STARTING", "STARTING", "QUEUED"]
+
+
+async def test_an_end_whose_start_nobody_heard_of_tells_both(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    end = ended(run_seconds=4.0, ack=Ack(step=7))
+    await pool.sql.execute("UPDATE runs SET planned_at = planned_at - interval '1 minute'")
+    await pool.take_over()
+    await pool.turn(node.exited(f"{job}.1", end).model_copy(update={"age_seconds": 20.0}))
+    row = await pool.sql.fetchrow("SELECT * FROM runs")
+    assert (row["ended_at"] - row["started_at"]).total_seconds() == pytest.approx(4.0)
+    assert row["acked_at"] <= row["ended_at"]
+    assert await pool.sql.fetchval("SELECT first_started_at FROM job_states") == row["started_at"]
+    kinds = [each["kind"] for each in await pool.sql.fetch("SELECT kind FROM job_events ORDER BY event_id")]
+    assert kinds == ["queued", "starting", "running", "acked", "succeeded"]

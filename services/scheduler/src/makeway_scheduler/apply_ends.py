@@ -7,7 +7,7 @@ from makeway_schemas.facts import RunEnd, RunExited
 from makeway_schemas.states import EndCause, LeaseState, NodeState, RunState, StopCause
 
 from makeway_scheduler import job_moves
-from makeway_scheduler.apply_runs import note_ack
+from makeway_scheduler.apply_runs import note_ack, note_started
 from makeway_scheduler.emptying import note_preemption_step, release, settle_released
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.records import JobRecord, RunRecord
@@ -35,9 +35,7 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
     """Book the end of a run and what it means for its job."""
     if run.ended:
         return
-    if end.ack is not None:
-        note_ack(ledger, run, end.ack, now)
-        run = ledger.runs[run.run_id]
+    run = _catch_up(ledger, run, end, now, ended_at=ended_at)
     if end.outcome != "never_started":
         # It ran, so what it followed had left; of this its RunStarted, if it still comes, only fills in times.
         for predecessor in sorted(run.after):
@@ -68,6 +66,16 @@ def note_exited(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ende
     job = ledger.jobs.get(run.job_id)
     if job is not None and job.run_number == run.number and job.ended_at is None:
         _settle_job(ledger, job, run, end, now)
+
+
+def _catch_up(ledger: Ledger, run: RunRecord, end: RunEnd, now: float, *, ended_at: float) -> RunRecord:
+    """Book what an end tells of its run's life: all that an executor has to say that was away meanwhile."""
+    if end.outcome in ("exited", "lost") and end.run_seconds > 0.0:
+        note_started(ledger, run, ended_at - end.run_seconds, now, pid=None)
+    if end.ack is not None:
+        age_seconds = max(end.ack.age_seconds, now - ended_at)  # it was saved by then
+        note_ack(ledger, ledger.runs[run.run_id], end.ack.model_copy(update={"age_seconds": age_seconds}), now)
+    return ledger.runs[run.run_id]
 
 
 def _cause_of(ledger: Ledger, end: RunEnd, run: RunRecord) -> EndCause:
