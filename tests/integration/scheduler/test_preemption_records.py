@@ -1,6 +1,7 @@
 """The record of a preemption: whole, also where messages were lost or the victim was quicker."""
 
 from makeway_schemas.facts import Resume, RunEnd, RunReport
+from makeway_schemas.plans import Verb
 from makeway_schemas.states import StopCause
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
 
@@ -26,6 +27,18 @@ async def test_a_victim_whose_follower_is_heard_first_had_left_before_its_gpu_wa
     await pool.turn(node.exited(f"{victim}.1", preempted()))
     row = await pool.sql.fetchrow("SELECT * FROM preemptions")
     assert row["exited_at"] <= row["empty_at"] <= row["bound_at"]
+
+
+async def test_a_victim_whose_follower_is_heard_first_stays_in_its_plan_over_a_restart(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"), node.started(f"{urgent}.1"))
+    await pool.take_over()
+    await pool.turn(node.report())
+    assert pool.planned("a")[f"{victim}.1"].verb is Verb.STOP  # else the node would forget an end that nobody knows
+    assert await pool.leases() == [(f"{urgent}.1", "GPU-a-0", "LIVE")]
+    await pool.turn(node.exited(f"{victim}.1", preempted()))
+    assert await pool.state(victim) == "QUEUED"
 
 
 async def test_a_follower_whose_start_looks_older_than_the_exit_is_bound_after_it(pool: PoolUnderTest) -> None:

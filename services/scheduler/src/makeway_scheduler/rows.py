@@ -91,14 +91,21 @@ def run_of(row: Mapping[str, Any]) -> RunRecord:
         node_id=row["node_id"],
         placement=tuple(_lease(each) for each in row["gpus"]),
         leases=tuple(_lease(each) for each in leases),
-        # A job of CPU and memory only has no leases; it is live all the same.
-        lease_state=LeaseState(leases[0]["state"]) if leases else (None if row["gpus"] else LeaseState.LIVE),
+        lease_state=LeaseState(leases[0]["state"]) if leases else _state_without_leases(row),
         state=RunState(row["state"]),
         after=frozenset(row["after_runs"]),
         stop_cause=None if row["stop_cause"] is None else StopCause(row["stop_cause"]),
         stored=True,
         **{name: row[name] for name in same},
     )
+
+
+def _state_without_leases(row: Mapping[str, Any]) -> LeaseState | None:
+    """What a run without leases is: of CPU and memory alone, gone from its GPUs before its end was told, or kept."""
+    if not row["gpus"]:
+        return LeaseState.LIVE
+    begun = row["state"] != RunState.PLANNED or row["stop_cause"] is not None or row["withdrawing"]
+    return LeaseState.LEAVING if begun else None
 
 
 def _lease(each: Mapping[str, Any]) -> LeaseRecord:
