@@ -2,7 +2,7 @@
 
 from makeway_schemas.facts import Resume, RunEnd, RunReport
 from makeway_schemas.plans import Verb
-from makeway_schemas.states import StopCause
+from makeway_schemas.states import LeaseState, StopCause
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
 
 
@@ -68,6 +68,20 @@ async def test_a_victim_without_a_gpu_is_recorded_as_gone_when_it_has_left(pool:
     await pool.turn(node.noticed(f"{job}.1"), node.exited(f"{job}.1", preempted()))
     row = await pool.sql.fetchrow("SELECT * FROM preemptions")
     assert row["empty_at"] == row["exited_at"] is not None
+
+
+async def test_a_victim_without_a_gpu_and_its_follower_are_found_as_they_were_after_a_restart(
+    pool: PoolUnderTest,
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    victim = await start_job(pool, node, gpus=0, cpus=8)
+    urgent = await pool.submit(gpus=0, cpus=8, class_name="urgent")
+    await pool.turn(*await pool.news())
+    for _ in range(2):
+        states = {run.run_id: run.lease_state for run in pool.ledger.runs}
+        assert states == {f"{victim}.1": LeaseState.LEAVING, f"{urgent}.1": LeaseState.NEXT}
+        await pool.take_over()
 
 
 async def test_a_report_repeats_a_resume_that_was_lost(pool: PoolUnderTest) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from makeway_policy.asked import shape_of
 from makeway_policy.model import Drain, Percents
@@ -13,6 +13,8 @@ from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
 
 from makeway_scheduler.records import GpuRecord, JobRecord, LeaseRecord, NodeRecord, RunRecord
+
+_LEAVING_STATES: Final = frozenset({RunState.NOTICED, RunState.EXITED, RunState.RELEASED})
 
 
 def admitted_of(row: Mapping[str, Any]) -> JobAdmitted:
@@ -101,11 +103,16 @@ def run_of(row: Mapping[str, Any]) -> RunRecord:
 
 
 def _state_without_leases(row: Mapping[str, Any]) -> LeaseState | None:
-    """What a run without leases is: of CPU and memory alone, gone from its GPUs before its end was told, or kept."""
-    if not row["gpus"]:
-        return LeaseState.LIVE
-    begun = row["state"] != RunState.PLANNED or row["stop_cause"] is not None or row["withdrawing"]
-    return LeaseState.LEAVING if begun else None
+    """What a run without leases is: of CPU and memory alone, gone from its GPUs before its end was told, or kept.
+
+    One of CPU and memory that was kept is planned behind those that it waits for: its node waits for them likewise.
+    """
+    planned, told = row["state"] == RunState.PLANNED, row["stop_cause"] is not None
+    if row["gpus"]:
+        return None if planned and not told and not row["withdrawing"] else LeaseState.LEAVING
+    if planned and (row["after_runs"] or row["withdrawing"]):
+        return LeaseState.NEXT
+    return LeaseState.LEAVING if told or row["state"] in _LEAVING_STATES else LeaseState.LIVE
 
 
 def _lease(each: Mapping[str, Any]) -> LeaseRecord:
