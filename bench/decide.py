@@ -3,8 +3,7 @@
 Prints one JSON line last, measured while runs end and jobs are queued, applying these facts included:
 `decisions_per_s`, each of which is told and stored: starts, preemptions, and waits with their reason; `starts_per_s`,
 the jobs among them that got their GPUs; `preemption_ms` (one urgent arrival each, decided alone); `rss_mib`. Beside
-rates and times stands what they come to in CPU time, for machines that others use too, and how this Python was built:
-without the compiler's optimisations it is about an eighth slower.
+rates and times stands what they come to in CPU time, for machines that others use too.
 """
 
 import argparse
@@ -14,7 +13,6 @@ import random
 import resource
 import statistics
 import sys
-import sysconfig
 import time
 from dataclasses import dataclass
 
@@ -179,12 +177,6 @@ def spread(times: list[float]) -> dict[str, float]:
     }
 
 
-def python_build() -> str:
-    """The interpreter, and whether it was built as distributions build it."""
-    profiled = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return f"{sys.version.split()[0]}, built with{'' if profiled else 'out'} optimisations"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
@@ -216,7 +208,7 @@ def main() -> None:
                 "first_pass_starts_per_s": round(first / first_seconds),
                 "nodes": given.nodes,
                 "queued": given.queued,
-                "python": python_build(),
+                "python": sys.version.split()[0],
             }
         )
     )
