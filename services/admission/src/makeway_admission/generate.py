@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastapi.openapi.utils import get_openapi
-from makeway_schemas.api import LimitsChange, NodeClosing, PreemptBody, PriorityChange, TeamBody, TokenRequest
+from makeway_schemas.api import (
+    LimitsChange,
+    NodeClosing,
+    NodeDeath,
+    PreemptBody,
+    PriorityChange,
+    TeamBody,
+    TokenRequest,
+)
 from makeway_schemas.generate import render, write_or_check
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.policy_file import PolicyFile
@@ -16,7 +24,17 @@ from pydantic.json_schema import models_json_schema
 from makeway_admission.web import create_app
 
 FILE: Final = Path(__file__).parent / "generated" / "openapi.json"
-_BODIES: Final = (JobSpec, TeamBody, TokenRequest, PriorityChange, LimitsChange, PreemptBody, NodeClosing, PolicyFile)
+_BODIES: Final = (
+    JobSpec,
+    TeamBody,
+    TokenRequest,
+    PriorityChange,
+    LimitsChange,
+    PreemptBody,
+    NodeClosing,
+    NodeDeath,
+    PolicyFile,
+)
 
 
 def document() -> dict[str, Any]:
