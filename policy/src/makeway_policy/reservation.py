@@ -174,10 +174,14 @@ class ExpectedStarts:
         end, waits = 0.0, False
         for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
             if card is not old or (started and card.gpu.gpu_id in started):
-                # A run that has several whole cards leaves them all at once.
-                if alone is None or len(card.runs) != 1 or card.runs[0] is not alone:
-                    end, waits = _card_time(state, card, self.shape), any(run.after for run in card.runs)
-                    alone = card.runs[0] if self._whole and len(card.runs) == 1 else None
+                runs = card.runs
+                if not self._whole or len(runs) != 1:
+                    end, waits = _card_time(state, card, self.shape), any(run.after for run in runs)
+                    alone = None
+                elif runs[0] is not alone:
+                    # A run that has several whole cards leaves them all at once.
+                    alone = runs[0]
+                    end, waits = expected_end(state, state.runs[alone.run_id]), bool(alone.after)
                 known.ends[place] = end
                 known.lasting[place] = None if waits else card
                 known.waits = known.waits or waits

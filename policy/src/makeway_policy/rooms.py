@@ -85,7 +85,7 @@ def renewed(state: PoolState, before: NodeRoom, moved: Collection[str]) -> NodeR
             place = before.gpu_ids.index(gpu_id)
             old = anew[place]
             new = anew[place] = card_room(old.gpu, state.runs_on_gpu(gpu_id))
-            free += new.empty_now - old.empty_now
+            free += (not new.kinds_now) - (not old.kinds_now)
             going = going or bool(new.leaving)
     cards = tuple(anew)
     if _counts(before.node):

@@ -84,28 +84,28 @@ class Usage:
 
         Returns the teams whose usage has changed, and whether they use less of something than before.
         """
-        # GPUs of one run share one value: it is counted once, so many times.
-        times: dict[int, int] = {}
-        of_times: dict[int, tuple[Share, ...]] = {}
         alone: dict[_Whole, tuple[Share, ...]] = {}
+        sums: dict[Key, list[int]] = {}
+        before: tuple[Share, ...] = ()
+        after: tuple[Share, ...] = ()
+        # GPUs of one run follow each other and share one value: it is counted once, so many times.
+        times = 0
         for gpu_id, gpu, runs in found:
             old = self._shares_of_gpu.get(gpu_id, ())
             new = self._shares(gpu, runs, jobs, alone) if gpu is not None and runs else ()
             if old == new:
                 continue
-            for shares, sign in ((old, -1), (new, 1)):
-                times[id(shares)] = times.get(id(shares), 0) + sign
-                of_times[id(shares)] = shares
+            if old is not before or new is not after:
+                _count(sums, before, -times)
+                _count(sums, after, times)
+                before, after, times = old, new, 0
+            times += 1
             if new:
                 self._journal.put(self._shares_of_gpu, gpu_id, new)
             else:
                 self._journal.delete(self._shares_of_gpu, gpu_id)
-        sums: dict[Key, list[int]] = {}
-        for each, number in times.items():
-            for key, now, later in of_times[each]:
-                total = sums.setdefault(key, [0, 0])
-                total[0] += number * now
-                total[1] += number * later
+        _count(sums, before, -times)
+        _count(sums, after, times)
         return self._add(sums)
 
     def _add(self, sums: Mapping[Key, list[int]]) -> dict[str, bool]:
@@ -158,6 +158,17 @@ class Usage:
         if not job.preemptible:
             keys = (*keys, (job.team, "fixed", ""))
         return (*keys, (job.team, "hard", "")) if self._in_hard_group(job) else keys
+
+
+def _count(sums: dict[Key, list[int]], shares: Iterable[Share], times: int) -> None:
+    """Add shares to the sums so many times."""
+    for key, now, later in shares:
+        total = sums.get(key)
+        if total is None:
+            sums[key] = [times * now, times * later]
+        else:
+            total[0] += times * now
+            total[1] += times * later
 
 
 def _units(gpu: Gpu, leases: Iterable[Lease]) -> int:
