@@ -62,6 +62,9 @@ class PlannedRun(Message):
         default=None,
         description="What is left of the job's time limit, counted by the node from the start of this run.",
     )
+    started: bool = Field(
+        default=False, description="With RUN: it has started; a node that knows nothing of it buries it."
+    )
     checkpoint: bool = Field(default=False, description="The job checkpoints; its folder is kept between runs.")
     traceparent: Traceparent | None = None
 

@@ -223,6 +223,30 @@ async def test_a_plan_names_the_session_that_asked_last(pool: PoolUnderTest) -> 
     assert pool.plans("a")[-1].session == "0002"
 
 
+async def test_a_plan_says_which_runs_have_started(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    jobs = [await pool.submit() for _ in range(2)]
+    await pool.turn(*await pool.news())
+    await pool.turn(node.started(f"{jobs[0]}.1"))
+    await pool.turn(node.report(wants_plan=True))
+    assert {run: planned.started for run, planned in pool.planned("a").items()} == {
+        f"{jobs[0]}.1": True,
+        f"{jobs[1]}.1": False,
+    }
+
+
+async def test_a_node_that_knows_nothing_of_a_run_that_has_started_has_it_decided_again(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.started(f"{job}.1"))
+    await pool.turn(node.exited(f"{job}.1", ended(None, outcome="never_started", run_seconds=0.0)))
+    assert await pool.state(job) == "STARTING"
+    assert [run for run, _, _ in await pool.leases()] == [f"{job}.2"]
+
+
 async def test_a_silent_node_is_unknown_and_comes_back(pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node("a")
     await pool.turn(node.report())

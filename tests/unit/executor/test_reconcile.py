@@ -48,6 +48,22 @@ def test_an_unknown_run_of_another_session_does_not() -> None:
     assert act(plan(planned(1), session="another")) == []
 
 
+def test_a_run_that_has_started_and_is_not_known_here_any_more_is_buried() -> None:
+    assert act(plan(planned(1, started=True))) == [("BuryUnstarted", run_id(1))]
+    assert act(plan(planned(1, started=True), session="another")) == []
+
+
+def test_a_run_that_follows_one_that_is_buried_starts() -> None:
+    actions = act(plan(planned(1, started=True), planned(2, after=(run_id(1),))))
+    assert actions == [("BuryUnstarted", run_id(1)), ("Start", run_id(2))]
+
+
+@pytest.mark.parametrize("phase", [Phase.WAITING, *ALIVE, Phase.ENDED])
+def test_a_run_that_has_started_and_is_known_here_is_left_alone(phase: Phase) -> None:
+    actions = act(plan(planned(1, started=True)), {run_id(1): known(phase, planned(1, started=True))})
+    assert actions == ([("Start", run_id(1))] if phase is Phase.WAITING else [])
+
+
 @pytest.mark.parametrize("phase", [*ALIVE, Phase.ENDED])
 def test_a_run_that_was_started_is_not_started_again(phase: Phase) -> None:
     assert act(plan(planned(1)), {run_id(1): known(phase, planned(1))}) == []

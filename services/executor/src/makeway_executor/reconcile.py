@@ -3,7 +3,8 @@
 For each run of the plan, in its order:
 
 1. RUN, not known here: start it once its predecessors are settled; until then it waits. Not from a plan that was made
-   for another session: whoever made it does not know what is here.
+   for another session: whoever made it does not know what is here. If it has started, as the scheduler knows, a
+   tombstone: its time here is over.
 2. RUN, waiting: start it as soon as its predecessors are settled.
 3. RUN, alive: only its time limit may have changed. RUN, ended: nothing; the scheduler has not booked the end yet.
 4. STOP, not started: a tombstone, for whatever session the plan was made. STOP, alive: the notice. Ended: nothing.
@@ -137,7 +138,10 @@ def _for_planned(planned: PlannedRun, run: KnownRun | None, *, may_start: bool) 
         if run is not None and run.phase in (Phase.STARTING, Phase.RUNNING):
             changed = run.planned is not None and run.planned.time_limit_seconds != planned.time_limit_seconds
             return ChangeTimeLimit(planned=planned) if changed else None
-        return Wait(planned=planned) if unstarted and may_start else None
+        if not unstarted or not may_start:
+            return None
+        # It ran here and was booked since: the scheduler's database was set back. No run starts twice.
+        return BuryUnstarted(planned=planned) if run is None and planned.started else Wait(planned=planned)
     if unstarted:
         return BuryUnstarted(planned=planned)
     if planned.verb is Verb.STOP and run is not None and run.phase is not Phase.ENDED:

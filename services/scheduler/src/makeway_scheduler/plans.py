@@ -45,7 +45,8 @@ class PlanMaker:
 
     def _part(self, ledger: Ledger, run: RunRecord) -> bytes:
         limit = None if run.ended else ledger.jobs[run.job_id].time_limit
-        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after, run.withdrawing, limit)
+        started = run.started_at is not None
+        key = (run.stop_cause, run.stop_grace_seconds, run.ended, run.after, run.withdrawing, limit, started)
         kept = self._parts.get(run.run_id)
         if kept is not None and kept[0] == key:
             return kept[1]
@@ -93,6 +94,7 @@ def planned_run(ledger: Ledger, run: RunRecord) -> PlannedRun:
         grace_seconds=job_moves.grace_of(ledger, job),
         signal=job.spec.preemption.signal,
         time_limit_seconds=_time_left(job),
+        started=run.started_at is not None,
         checkpoint=job_moves.mode_of(ledger, job) is PreemptionMode.CHECKPOINT,
         traceparent=run.traceparent,
     )
