@@ -205,6 +205,7 @@ class RunReport(Message):
     end: RunEnd | None = None
     ended_age_seconds: Age | None = None
     empty_gpus: tuple[GpuId, ...] = ()
+    held_gpus: tuple[GpuId, ...] = Field(default=(), description="Those that are not proven empty of it.")
 
 
 class PlanNumber(Message):

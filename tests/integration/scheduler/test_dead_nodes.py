@@ -28,8 +28,8 @@ async def end_causes(pool: PoolUnderTest, job: str) -> list[str]:
     return [row["end_cause"] for row in rows]
 
 
-def alive(run_id: str) -> RunReport:
-    return RunReport(run_id=run_id, state="running", pid=4711, started_age_seconds=60.0)
+def alive(run_id: str, *gpus: str) -> RunReport:
+    return RunReport(run_id=run_id, state="running", pid=4711, started_age_seconds=60.0, held_gpus=gpus)
 
 
 async def test_the_jobs_of_a_dead_node_run_elsewhere(pool: PoolUnderTest) -> None:
@@ -165,3 +165,55 @@ async def test_an_uncordon_that_came_later_does_not_overtake_a_death(pool: PoolU
     await pool.turn(uncordon)
     await pool.turn(dead)
     assert await pool.outcome(dead) == "dead"
+
+
+async def test_nothing_new_is_placed_where_a_run_that_was_given_up_is_still_there(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    job = await start_job(pool, node, gpus=2)
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    left = RunReport(run_id=f"{job}.1", state="ended", held_gpus=("GPU-a-1",))
+    await pool.turn(node.report(runs=[alive(f"{job}.1", "GPU-a-0", "GPU-a-1")]))
+    assert (await pool.leases(), await pool.state(job)) == ([], "QUEUED")
+    reason = await pool.sql.fetchval("SELECT reason FROM gpus WHERE gpu_id = 'GPU-a-0'")
+    assert reason == f"run {job}.1, which was given up, is still there and is told to stop"
+    await pool.turn(node.report(runs=[left]))
+    assert await pool.leases() == []
+    await pool.turn(node.report())
+    assert {gpu for _, gpu, _ in await pool.leases()} == {"GPU-a-0", "GPU-a-1"}
+
+
+async def test_a_run_that_was_given_up_gets_the_grace_and_the_signal_of_its_job(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, preemption={"grace": 77, "signal": "SIGUSR1"})
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    await pool.turn(node.report(runs=[alive(f"{job}.1", "GPU-a-0")]))
+    stop = pool.planned("a")[f"{job}.1"].stop
+    assert stop is not None
+    assert (stop.grace_seconds, stop.signal) == (77, "SIGUSR1")
+
+
+@pytest.mark.parametrize("dead", [True, False])
+async def test_what_a_node_said_before_it_fell_silent_brings_it_back_under_no_new_owner(
+    pool: PoolUnderTest, dead: bool
+) -> None:
+    node = Node("a")
+    said = node.report()
+    await pool.turn(said)
+    job = await start_job(pool, node)
+    await fall_silent(pool, node)
+    if dead:
+        await declare_dead(pool, node)
+    state, job_state = (await node_row(pool, node))[0], await pool.state(job)
+    await pool.take_over()
+    pool.cycle.hears = lambda: False
+    await pool.turn(said)
+    pool.inbox.put([said])
+    pool.cycle.hears = lambda: True
+    await pool.turn()
+    assert ((await node_row(pool, node))[0], await pool.state(job)) == (state, job_state)
+    await pool.turn(node.report())
+    assert (await node_row(pool, node))[0] == "READY"

@@ -131,3 +131,15 @@ async def test_a_hold_that_had_not_started_when_it_was_taken_over_was_not_preemp
     assert (row["void"], row["empty_at"]) == (True, row["exited_at"])
     holder = "SELECT preemptions FROM job_states WHERE job_id = $1"
     assert await pool.sql.fetchval(holder, held.removesuffix(".1")) == 0
+
+
+async def test_the_record_of_a_victim_that_is_cancelled_under_its_notice_ends(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    victim, _ = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"))
+    await pool.turn(await pool.command(victim, "cancel"))
+    await pool.turn(node.exited(f"{victim}.1", ended(143, cause=StopCause.CANCEL, notice_delivered=True)))
+    assert await pool.state(victim) == "CANCELLED"
+    record = await pool.sql.fetchrow("SELECT void, exited_at, empty_at FROM preemptions")
+    assert record["void"]
+    assert None not in (record["exited_at"], record["empty_at"])

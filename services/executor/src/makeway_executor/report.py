@@ -100,6 +100,7 @@ def _run_report(run: Run) -> RunReport:
         end=run.end,
         ended_age_seconds=_age(run.ended_ns),
         empty_gpus=tuple(gpu_id for gpu_id in planned if gpu_id not in run.held_gpus) if ended else (),
+        held_gpus=tuple(sorted(run.held_gpus)),
     )
 
 

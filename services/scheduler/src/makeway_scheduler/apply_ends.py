@@ -123,8 +123,8 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
 
 
 def _note_preemption_end(ledger: Ledger, run: RunRecord, end: RunEnd, cause: EndCause) -> None:
-    if run.stop_cause is not StopCause.PREEMPT:
-        return
+    if not run.stop_trigger and run.stop_cause is not StopCause.PREEMPT:
+        return  # a cancel or a time limit may have come on top: the record ends all the same
     lost = 0.0
     if run.started_at is not None and run.ended_at is not None:
         lost = max(0.0, run.ended_at - max(run.started_at, run.acked_at or 0.0)) * max(1, len(run.placement))

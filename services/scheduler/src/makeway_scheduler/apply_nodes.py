@@ -28,6 +28,8 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
         # Nothing of it counts any more; the newer one reports for the node.
         _LOG.warning("a report of an executor that a newer one has replaced is ignored", node=fact.node_id)
         return
+    if known is not None and known.state is not NodeState.READY and ledger.replays:
+        return  # what it said before it fell silent brings nobody back: if it is there, it reports within seconds
     node = _node_of(fact, known, now)
     if node != known:
         ledger.nodes.put(node.node_id, node)
@@ -64,7 +66,11 @@ def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeReco
 
 
 def _apply_gpus(ledger: Ledger, fact: NodeReport) -> None:
+    held = {gpu_id: run.run_id for run in fact.runs if _is_stray(ledger, fact, run) for gpu_id in run.held_gpus}
     for report in fact.gpus:
+        if report.gpu_id in held and report.condition == "ok":
+            left = f"run {held[report.gpu_id]}, which was given up, is still there and is told to stop"
+            report = report.model_copy(update={"condition": "occupied", "reason": left})
         known = ledger.gpus.get(report.gpu_id)
         if known is not None and known.node_id != fact.node_id and _is_live(ledger, known.node_id):
             continue  # a GPU belongs to one live node; the other one keeps it
@@ -132,13 +138,16 @@ def _apply_run_report(ledger: Ledger, node_id: str, report: RunReport, now: floa
 def _see_strays(ledger: Ledger, fact: NodeReport) -> None:
     """A node that returns may still run what was replaced meanwhile: it is told to stop it, its result is ignored."""
     strays = frozenset(
-        report.run_id
-        for report in fact.runs
-        if report.state != "ended" and ((run := ledger.runs.get(report.run_id)) is None or run.node_id != fact.node_id)
+        report.run_id for report in fact.runs if report.state != "ended" and _is_stray(ledger, fact, report)
     )
     if strays != ledger.strays.get(fact.node_id, frozenset()):
         ledger.strays[fact.node_id] = strays
         ledger.batch.plans_for.add(fact.node_id)
+
+
+def _is_stray(ledger: Ledger, fact: NodeReport, report: RunReport) -> bool:
+    run = ledger.runs.get(report.run_id)
+    return run is None or run.node_id != fact.node_id
 
 
 def _quarantined(ledger: Ledger, run_id: str) -> list[str]:

@@ -55,6 +55,8 @@ class Cycle:
         self.hears: Callable[[], bool] = lambda: True
         """Whether our own reading is up to date: else nobody's silence counts."""
         self.busy_since: float | None = None
+        self._replayed: int | None = None
+        """So many facts were put into the inbox until our reading first was up to date; None: it is not yet."""
 
     async def run(self) -> None:
         """Work until cancelled. Raises Fenced, Stale or CommitUncertain: then take over again."""
@@ -68,6 +70,9 @@ class Cycle:
 
     async def turn(self) -> None:
         """One batch of whatever waits, and of whatever time has made due."""
+        if self._replayed is None and self.hears():
+            self._replayed = self._inbox.put_so_far
+        self._ledger.replays = self._replayed is None or self._inbox.taken_so_far < self._replayed
         taken = self._inbox.take()
         try:
             if any(isinstance(fact, PolicyApplied) and fact.policy_id > self._ledger.policy_id for fact in taken):

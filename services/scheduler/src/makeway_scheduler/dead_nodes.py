@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from makeway_schemas.facts import NodeCommandIssued, RunEnd
-from makeway_schemas.states import NodeState
+from makeway_schemas.states import NodeState, StopCause
 
 from makeway_scheduler import apply_ends, emptying
 from makeway_scheduler.ledger import Ledger
@@ -38,7 +38,10 @@ def _lose(ledger: Ledger, run: RunRecord, silent_since: float, now: float) -> No
     if not run.ended:
         waits = bool(run.after) or run.pending or run.withdrawing
         ran = 0.0 if run.started_at is None else max(0.0, silent_since - run.started_at)
-        message = f"node {run.node_id} was declared dead"
+        job = ledger.jobs.get(run.job_id)
+        # What ends the job besides says why in its own words.
+        ends = job is None or job.cancel_requested or run.stop_cause in (StopCause.CANCEL, StopCause.TIME_LIMIT)
+        message = "" if ends else f"node {run.node_id} was declared dead"
         end = RunEnd(outcome="never_started" if waits else "lost", run_seconds=ran, message=message)
         apply_ends.note_exited(ledger, run, end, now, ended_at=now)
     emptying.release(ledger, run.run_id, None, now)

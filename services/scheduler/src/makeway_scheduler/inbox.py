@@ -23,6 +23,8 @@ class Inbox:
         self._room = asyncio.Event()
         self._room.set()
         self.wake = asyncio.Event()
+        self.put_so_far = 0
+        self.taken_so_far = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,6 +49,7 @@ class Inbox:
         """Add facts at the end."""
         if facts:
             self._waiting.extend(facts)
+            self.put_so_far += len(facts)
             if len(self._waiting) >= MOST_WAITING:
                 self._room.clear()
             self.wake.set()
@@ -54,6 +57,7 @@ class Inbox:
     def take(self) -> list[Fact]:
         """The oldest facts, as many as fit a batch."""
         taken = [self._waiting.popleft() for _ in range(min(MOST_IN_A_BATCH, len(self._waiting)))]
+        self.taken_so_far += len(taken)
         if len(self._waiting) < MOST_WAITING:
             self._room.set()
         if not self._waiting:
@@ -63,12 +67,14 @@ class Inbox:
     def put_back(self, facts: Sequence[Fact]) -> None:
         """Facts of a batch that did not happen come first again."""
         self._waiting.extendleft(reversed(facts))
+        self.taken_so_far -= len(facts)
         if facts:
             self.wake.set()
 
     def clear(self) -> None:
         """Forget everything: the pool has another owner."""
         self._waiting.clear()
+        self.taken_so_far = self.put_so_far
         self._room.set()
         self.wake.clear()
 

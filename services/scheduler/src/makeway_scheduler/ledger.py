@@ -64,6 +64,8 @@ class Ledger:
         self.gpus: Table[GpuRecord] = Table()
         self.batch = Batch()
         self.heard_at: dict[str, float] = {}
+        self.replays = False
+        """Whether the facts at hand are read again, as after a take-over: they may be older than what is known."""
         self.strays: dict[str, frozenset[str]] = {}
         """Per node: runs that it says are alive and whose end is booked already; they are told to stop."""
         self.overtaken: frozenset[int] = frozenset()

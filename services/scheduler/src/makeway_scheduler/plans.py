@@ -35,7 +35,7 @@ class PlanMaker:
             node_id=node.node_id, epoch=ledger.epoch, number=node.plan_number, session=node.plan_session
         ).model_dump_json(exclude={"runs"})
         strays = sorted(ledger.strays.get(node.node_id, ()))
-        parts = b",".join([*(self._part(ledger, run) for run in runs), *(_stray(run_id) for run_id in strays)])
+        parts = b",".join([*(self._part(ledger, run) for run in runs), *(_stray(ledger, run_id) for run_id in strays)])
         return head[:-1].encode() + b',"runs":[' + parts + b"]}"
 
     def forget(self, run_ids: list[str]) -> None:
@@ -55,8 +55,13 @@ class PlanMaker:
         return part
 
 
-def _stray(run_id: str) -> bytes:
-    stop = Stop(cause=StopCause.CANCEL, grace_seconds=_STRAY_GRACE_SECONDS)
+def _stray(ledger: Ledger, run_id: str) -> bytes:
+    """What is to go that no run of ours is any more: as its job wished, where the job is known."""
+    job = ledger.jobs.get(job_of(run_id))
+    grace = _STRAY_GRACE_SECONDS if job is None else job_moves.grace_of(ledger, job)
+    stop = Stop(cause=StopCause.CANCEL, grace_seconds=grace)
+    if job is not None:
+        stop = stop.model_copy(update={"signal": job.spec.preemption.signal})
     run = PlannedRun(run_id=run_id, job_id=job_of(run_id), verb=Verb.STOP, gpus=(), stop=stop)
     return run.model_dump_json(exclude_none=True).encode()
 
