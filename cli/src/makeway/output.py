@@ -11,11 +11,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 from makeway_schemas.durations import format_duration
 from pydantic import BaseModel
 from rich.cells import cell_len
+
+from makeway.errors import FileUnwritable
 
 _JOINERS: Final = frozenset("\u200d\ufe0f")
 """Parts of emoji; invisible alone, and harmless."""
@@ -41,23 +44,32 @@ def print_out(text: str) -> None:
 
 
 def write_out(data: bytes) -> None:
-    """Bytes of result, as they are. After the reader went away this does nothing."""
+    """Bytes of result, as they are. After the reader went away, or without a stdout, this does nothing.
+
+    Raises FileUnwritable where stdout takes no more, as on a full disk.
+    """
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered would fail again at exit: let the rest of it, and all that follows, go nowhere.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+        if not isinstance(error, BrokenPipeError):
+            raise FileUnwritable(Path("stdout"), error) from error
 
 
 def say(text: str) -> None:
     """One line of progress or explanation."""
+    if sys.stderr is None:
+        return
     try:
         print(safe_lines(text), file=sys.stderr, flush=True)  # noqa: T201 - this is where the command speaks
-    except (BrokenPipeError, UnicodeEncodeError):
+    except (OSError, UnicodeEncodeError):
         return
 
 

@@ -5,6 +5,7 @@ a text and ``1:30`` is no number. Doubled keys, anchors, tags and several docume
 more often than it is meant, and an alias may also make a small file endless.
 """
 
+import errno
 import re
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def load(name: str, what: str) -> Document:
     """Reads a file; ``-`` is stdin. ``what`` says what it should be. Raises SpecInvalid."""
     source = "stdin" if name == "-" else name
     try:
-        raw = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else _read(Path(name))
+        raw = _read_stdin() if name == "-" else _read(Path(name))
         text = raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -58,6 +59,12 @@ def load(name: str, what: str) -> Document:
     if len(raw) > MAX_BYTES:
         raise SpecInvalid((SpecProblem(field="", message=f"is over {MAX_BYTES} bytes", source=source),))
     return parse(text, source, what)
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "stdin is closed")
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
 
 
 def _read(path: Path) -> bytes:

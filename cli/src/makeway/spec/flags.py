@@ -131,6 +131,8 @@ def _environment(texts: list[str]) -> dict[str, str]:
 
 
 def _file_text(name: str) -> str:
+    if name == "-" and sys.stdin is None:
+        raise SpecInvalid((SpecProblem(field="--script", message="stdin is closed"),))
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
