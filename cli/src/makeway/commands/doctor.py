@@ -232,6 +232,8 @@ def _gpus(gpus: Iterable[GpuView]) -> Iterator[Finding]:
         if gpu.state not in _SOUND_GPU:
             detail = f"is {gpu.state}" + (f": {gpu.reason}" if gpu.reason else "")
             mend = "see what holds it (nvidia-smi); it is free again once proven idle"
+            if gpu.state == "LOST":
+                mend = "see whether its node is up and its driver shows it"
             yield Finding(check=f"gpu {gpu.node}/{gpu.index}", verdict=Verdict.WARN, detail=detail, mend=mend)
 
 

@@ -133,7 +133,7 @@ def preemptions(
 
 def _preemption_row(record: PreemptionView) -> tuple[str, ...]:
     notes = (
-        ["void: it had not started, or had ended by itself"]
+        ["void: it had not started, or ended for another reason"]
         if record.void
         else ["killed after its grace"]
         if record.forced

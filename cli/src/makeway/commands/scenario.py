@@ -20,7 +20,7 @@ from makeway.documents import reader
 from makeway.documents.problems import placed, problems_of
 from makeway.documents.reader import Document
 from makeway.errors import SpecInvalid
-from makeway.output import OutputFormat, print_json, print_out, print_table
+from makeway.output import OutputFormat, print_json, print_out, print_table, safe
 from makeway.policy_file import GivenPolicy, load_policy, read_policy
 
 _WHAT = "a scenario file is a mapping of fields, such as `cluster: {nodes: [node-a]}`"
@@ -81,13 +81,13 @@ def _played(name: str, driver: VirtualDriver) -> list[Played]:
 
 def _print(played: Played, *, quiet: bool) -> None:
     wrong = [each for each in played.verdicts if each.problems]
-    print_out(f"{'ok' if played.good else 'OTHERWISE'}  {played.case.name}")
+    print_out(f"{'ok' if played.good else 'OTHERWISE'}  {safe(played.case.name)}")
     if not quiet:
         print_table(("AT", "WHAT", "JOB", "WHERE"), [_row(each) for each in timeline(played.history)])
     for each in wrong if quiet else played.verdicts:
-        print_out(f"  {'otherwise' if each.problems else 'as wanted'}: {each.wanted}")
+        print_out(f"  {'otherwise' if each.problems else 'as wanted'}: {safe(str(each.wanted))}")
         for problem in each.problems:
-            print_out(f"    {problem}")
+            print_out(f"    {safe(str(problem))}")
     if not quiet:
         print_out("")
 
