@@ -48,7 +48,10 @@ class VirtualDriver:
         stage = Stage(case=case, document=document, policy=policy, problems=[], nodes=nodes)
         jobs, refused = _jobs(case, policy)
         looker = Looker(case=case, stage=stage, watcher=Watcher(policy=policy), refused=refused)
-        interventions = [_intervention(stage, each) for each in sorted(case.actions, key=lambda each: each.at)]
+        # Of a job that is refused nothing else happens: its moment is looked at all the same.
+        moments = [Intervention(at=at, act=lambda _: None) for at, _ in refused.values()]
+        acts = [_intervention(stage, each) for each in case.actions]
+        interventions = sorted([*acts, *moments], key=lambda each: each.at)
         engine = Engine(jobs, _setting(case, policy), interventions, looker.look)
         looker.record = engine.machines.accounts.record
         record = engine.run(until=case.until)

@@ -201,3 +201,9 @@ def test_a_preemption_by_hand_asks_what_protects_the_run_and_a_drain_empties_its
     assert [run.started_at for run in found.runs_of("a")] == [0, 15, 80]
     assert [run.started_at for run in found.runs_of("b")] == [0, 35]
     assert [run.evicted for run in found.runs] == [True, True, True, False, False]
+
+
+def test_a_job_that_is_refused_is_seen_at_its_moment_although_nothing_else_happens() -> None:
+    played = history(jobs=[{"id": "a", "at": 1, "dur": 50, "gpus": -3}])
+    assert played.at(2).jobs["a"].state == "REJECTED"
+    assert "a" not in played.at(0).jobs
