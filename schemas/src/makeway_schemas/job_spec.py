@@ -99,7 +99,7 @@ class JobSpec(SpecModel):
     )
     working_dir: Annotated[str, StringConstraints(min_length=1, max_length=4095)] | None = Field(
         default=None,
-        description="An absolute folder on the node; default: where the command line is given, else the run's own folder.",
+        description="An absolute folder on the node; default: where the command is given, else the run's own folder.",
     )
     env: dict[str, _Item] = Field(
         default_factory=dict, max_length=ENV_MAX_ITEMS, description="Environment variables of the job."
