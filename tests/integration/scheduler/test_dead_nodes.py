@@ -217,3 +217,34 @@ async def test_what_a_node_said_before_it_fell_silent_brings_it_back_under_no_ne
     assert ((await node_row(pool, node))[0], await pool.state(job)) == (state, job_state)
     await pool.turn(node.report())
     assert (await node_row(pool, node))[0] == "READY"
+
+
+async def test_a_report_from_before_a_run_was_booked_takes_no_gpu_from_whoever_holds_it_now(
+    pool: PoolUnderTest,
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    first = await start_job(pool, node)
+    said = node.report(runs=[alive(f"{first}.1", "GPU-a-0")])
+    await pool.turn(said)
+    await pool.turn(node.exited(f"{first}.1", ended()))
+    victim = await start_job(pool, node)
+    urgent = await pool.submit(class_name="urgent")
+    await pool.turn(*await pool.news())
+    await pool.take_over()
+    await pool.turn(said)
+    assert {run: state for run, _, state in await pool.leases()} == {f"{victim}.1": "LEAVING", f"{urgent}.1": "NEXT"}
+    assert await pool.sql.fetchval("SELECT condition FROM gpus") == "ok"
+    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.RUN
+
+
+async def test_a_gpu_where_something_was_left_behind_stays_so_under_a_new_owner(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    await pool.turn(node.report(runs=[alive(f"{job}.1", "GPU-a-0")]))
+    await pool.take_over()
+    await pool.turn(node.report(runs=[alive(f"{job}.1", "GPU-a-0")]))
+    assert (await pool.leases(), await pool.sql.fetchval("SELECT condition FROM gpus")) == ([], "occupied")

@@ -35,7 +35,7 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
         ledger.nodes.put(node.node_id, node)
     if known is None or known.boot_id != node.boot_id or known.state is NodeState.DEAD:
         releases.release_all(ledger, f"node {node.node_id} has come", now)
-    _apply_gpus(ledger, fact)
+    _apply_gpus(ledger, fact, comes_back=known is None or known.state is not NodeState.READY)
     for report in fact.runs:
         _apply_run_report(ledger, fact.node_id, report, now)
     _see_strays(ledger, fact)
@@ -65,13 +65,14 @@ def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeReco
     )
 
 
-def _apply_gpus(ledger: Ledger, fact: NodeReport) -> None:
-    held = {gpu_id: run.run_id for run in fact.runs if _is_stray(ledger, fact, run) for gpu_id in run.held_gpus}
+def _apply_gpus(ledger: Ledger, fact: NodeReport, *, comes_back: bool) -> None:
+    left = _left_behind(ledger, fact)
     for report in fact.gpus:
-        if report.gpu_id in held and report.condition == "ok":
-            left = f"run {held[report.gpu_id]}, which was given up, is still there and is told to stop"
-            report = report.model_copy(update={"condition": "occupied", "reason": left})
         known = ledger.gpus.get(report.gpu_id)
+        reason = left.get(report.gpu_id)
+        # Of a node that was heard all the time, a report from before a run was booked says that it is still there.
+        if reason and report.condition == "ok" and (comes_back or (known is not None and known.reason == reason)):
+            report = report.model_copy(update={"condition": "occupied", "reason": reason})
         if known is not None and known.node_id != fact.node_id and _is_live(ledger, known.node_id):
             continue  # a GPU belongs to one live node; the other one keeps it
         slots = ledger.policy.max_shares if known is None else slots_of(ledger, known)
@@ -143,6 +144,16 @@ def _see_strays(ledger: Ledger, fact: NodeReport) -> None:
     if strays != ledger.strays.get(fact.node_id, frozenset()):
         ledger.strays[fact.node_id] = strays
         ledger.batch.plans_for.add(fact.node_id)
+
+
+def _left_behind(ledger: Ledger, fact: NodeReport) -> dict[str, str]:
+    """The GPUs that runs hold which are none of ours any more, and what is said of each."""
+    return {
+        gpu_id: f"run {run.run_id}, which was given up, is still there and is told to stop"
+        for run in fact.runs
+        if _is_stray(ledger, fact, run)
+        for gpu_id in run.held_gpus
+    }
 
 
 def _is_stray(ledger: Ledger, fact: NodeReport, report: RunReport) -> bool:
