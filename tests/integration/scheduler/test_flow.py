@@ -188,6 +188,29 @@ async def test_a_gpu_is_free_only_when_it_is_proven_empty(pool: PoolUnderTest) -
     assert await pool.leases() == [(f"{waiting}.1", "GPU-a-0", "LIVE")]
 
 
+@pytest.mark.parametrize("later", ["told again", "otherwise", "in reports", "to a successor"])
+async def test_a_run_ends_once(pool: PoolUnderTest, later: str) -> None:
+    """Until its GPU is proven empty a run is known to its node, which tells its end as often as it is asked."""
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, retries={"max": 5})
+    exited = node.exited(f"{job}.1", ended(3, run_seconds=0.1), empty=())
+    await pool.turn(exited)
+    tell = "SELECT to_jsonb(runs) - 'released_at' AS run, to_jsonb(jobs) AS job FROM runs JOIN jobs USING (job_id)"
+    booked = dict(await pool.sql.fetchrow(tell))
+    if later == "told again":
+        await pool.turn(exited)
+    elif later == "otherwise":
+        await pool.turn(node.exited(f"{job}.1", ended(4, run_seconds=0.2), empty=()))
+    else:
+        if later == "to a successor":
+            await pool.take_over()
+        for _ in range(2):
+            report = RunReport(run_id=f"{job}.1", state="ended", end=exited.end, ended_age_seconds=0.0)
+            await pool.turn(node.report(runs=(report,)))
+    assert dict(await pool.sql.fetchrow(tell)) == booked
+
+
 async def test_a_quarantined_gpu_gets_no_new_run(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report())
