@@ -18,14 +18,21 @@ def lost_seconds(job: Job, run: Run, policy: Policy, now: float) -> float:
     return lost * (1.0 + policy.progress_weight * progress_of(job, run, now))
 
 
-def growth_of(job: Job, run: Run, policy: Policy, now: float) -> float:
-    """How much `lost_seconds` of a run that has started grows at least, every second from now to the next ack."""
-    weight, progress = policy.progress_weight, progress_of(job, run, now)
-    growth = 1.0 + weight * progress
-    if run.progress is None and job.time_limit_seconds and progress < 1.0:
-        # The progress grows too, and what is lost is weighed by it; at the limit it ends.
-        growth += weight * lost_seconds(job, run, policy, now) / growth / job.time_limit_seconds
-    return min(growth, 1.0 + weight)
+def course_of(job: Job, run: Run, policy: Policy, now: float) -> tuple[float, float, float]:
+    """(lost, weight, bend): what `lost_seconds` of a run that has started come to, until the next ack.
+
+    `seconds` after now they are (lost + seconds) x min(weight + bend x seconds, `heaviest(policy)`).
+    """
+    weight = 1.0 + policy.progress_weight * progress_of(job, run, now)
+    # The progress grows too, up to the time limit.
+    grows = run.progress is None and job.time_limit_seconds and run.started_at is not None
+    bend = policy.progress_weight / job.time_limit_seconds if grows and job.time_limit_seconds else 0.0
+    return lost_seconds(job, run, policy, now) / weight, weight, bend
+
+
+def heaviest(policy: Policy) -> float:
+    """What a lost second counts at most."""
+    return 1.0 + policy.progress_weight
 
 
 def progress_of(job: Job, run: Run, now: float) -> float:

@@ -104,8 +104,11 @@ class Hosts:
         v = priority.preemption_value(job, self.policy, now) - self.policy.delta
         return (float(v), -job.submitted_at, float(-job.order)) if aged else (float(v), _ENDLESS, _ENDLESS)
 
-    def for_job(self, job: Job, now: float, *, over: bool) -> Iterator[Host]:
-        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""
+    def for_job(self, job: Job, now: float, *, over: bool, only_cards: bool = False) -> Iterator[Host]:
+        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs.
+
+        `only_cards`: nothing else decides who leaves (`whole_cards`), and whoever is in its reach may be taken.
+        """
         limit = self.limit_of(job, now)
         if limit is None:
             return
@@ -124,7 +127,7 @@ class Hosts:
         elif offering is not None:
             found = self._as_hosts(offering, job.shape, limit, overrides)
         else:
-            found = self._within(job.shape, limit, now, overrides)
+            found = self._within(job.shape, limit, now, overrides, only_cards=only_cards)
         for host in found:
             if placement.node_allows(self.state.nodes[host.node_id], job):
                 yield host
@@ -173,9 +176,11 @@ class Hosts:
         """All nodes on which victims for the job could be."""
         return (node_id for node_id, node in self.state.nodes.items() if placement.node_allows(node, job))
 
-    def _within(self, shape: Shape, limit: Threshold, now: float, overrides: bool) -> Iterator[Host]:
+    def _within(
+        self, shape: Shape, limit: Threshold, now: float, overrides: bool, *, only_cards: bool = False
+    ) -> Iterator[Host]:
         self._look_at_filled()
-        return self._victim_nodes.within(shape, limit, now, overrides=overrides)
+        return self._victim_nodes.within(shape, limit, now, overrides=overrides, only_cards=only_cards)
 
     def _look_at_filled(self) -> None:
         for node_id in tuple(self._filled):

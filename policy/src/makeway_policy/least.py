@@ -46,13 +46,17 @@ def is_worse(bound: Least | None, best_key: SetKey, *, settled: bool = False) ->
 def by_cost_now(question: Question, hosts: Iterable[Host]) -> Iterator[tuple[Host, Least | None]]:
     """The nodes with their bounds as things are now, those first that can have the best sets.
 
-    They come by bounds that were found some time ago: a node is held back until no other's is below its bound now.
+    Unless they come so, they come by bounds that were found some time ago: a node is held back until no other's is
+    below its bound now.
     """
     if question.policy.victims is not VictimOrder.PRIORITY_FIRST:
         yield from ((host, None) for host in hosts)
         return
     held: list[tuple[float, float, int, Host, Least | None]] = []
     for number, host in enumerate(hosts):
+        if host.current:
+            yield host, least(question, host)
+            continue
         while held and held[0][:2] <= (host.v, host.cost):
             yield heappop(held)[3:]
         bound = least(question, host)

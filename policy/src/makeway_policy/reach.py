@@ -31,6 +31,9 @@ FREE: Threshold = (-2.0, 0.0, 0.0)
 LEAVING: Threshold = (-1.0, 0.0, 0.0)
 OUT_OF_REACH: Threshold = (_ENDLESS, 0.0, 0.0)
 
+_NOTHING = (0.0, 1.0, 0.0)
+"""The course of what costs nothing."""
+
 _Each = tuple[tuple[str, Threshold, Threshold], ...]
 """Runs by id, each with what has to leave for ordinary preemptors and for those that override minimum runs."""
 
@@ -41,8 +44,9 @@ class CardReach:
 
     `lowest` is what has to leave so that the card has any more room than now. `shared`: the runs, if several.
     The run has `gpus` cards and `grace` seconds to leave. At `changes_at` time alone may change what protects it.
-    `figures`: the three thresholds; the seconds that stopping the run now costs each of its GPUs, since when they grow
-    (infinite where they don't) and how fast; `gpus`, `grace`, and a number that the cards of the same runs share.
+    `figures`: the three thresholds; since when what stopping the run costs each of its GPUs grows (infinite where it
+    doesn't), and its course from there (`costs.course_of`); `gpus`, `grace`, and a number that the cards of the same
+    runs share.
     """
 
     card: CardRoom
@@ -264,20 +268,21 @@ def _of_run(state: PoolState, policy: Policy, run: Run, now: float) -> _RunReach
     later = (-_ENDLESS, -_ENDLESS) if run.promoted else (-job.submitted_at, float(-job.order))
     threshold = (float(run.v), *later)
     plain, override, changes_at = protection.outlook(state, policy, job, run, now)
-    gpus, lost, grace, since, growth = costs.gpus_of(run), 0.0, 0.0, _ENDLESS, 0.0
+    grace, since, course = 0.0, _ENDLESS, _NOTHING
     if not protection.is_hold(run):
-        lost, grace = costs.lost_seconds(job, run, policy, now), costs.grace_of(job, policy)
-        if run.started_at is not None and lost > 0:
+        grace = costs.grace_of(job, policy)
+        if run.started_at is not None:
             # What starts or saves a moment after `now`, by another clock, loses nothing more until then.
             since = max(now, run.started_at, run.last_ack_at or 0.0)
-            growth = costs.growth_of(job, run, policy, now)
+        course = costs.course_of(job, run, policy, now if since == _ENDLESS else since)
+    gpus = costs.gpus_of(run)
     return _RunReach(
         plain=OUT_OF_REACH if plain or not heard else threshold,
         override=OUT_OF_REACH if override or not heard else threshold,
         gpus=gpus,
         grace=grace,
         changes_at=changes_at,
-        costs=(lost, since, growth, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
+        costs=(since, *course, gpus, grace, float(hash((run.run_id,)) & _EXACT)),
     )
 
 
@@ -296,7 +301,7 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
         lowest = min(each.override for each in staying)
         gpus, grace = 1, min(each.grace for each in staying)
         # Runs that share a card may be taken for another card's sake: what they cost is not this card's.
-        costs_and_run = (0.0, _ENDLESS, 0.0, 1.0, grace, float(hash(card.staying) & _EXACT))
+        costs_and_run = (_ENDLESS, *_NOTHING, 1.0, grace, float(hash(card.staying) & _EXACT))
         changes_at = min(each.changes_at for each in staying)
         shared = tuple((run_id, known[run_id].plain, known[run_id].override) for run_id in card.staying)
     part = FREE if card.slots_now > 0 else LEAVING if card.slots_later > 0 else lowest
@@ -317,5 +322,5 @@ def _of_card(card: CardRoom, known: dict[str, _RunReach]) -> CardReach:
 def _without_runs(card: CardRoom) -> CardReach:
     nothing = LEAVING if card.leaving or not card.empty_now else FREE
     part = FREE if card.slots_now > 0 else LEAVING
-    figures = (*nothing, *nothing, *part, 0.0, _ENDLESS, 0.0, 1.0, 0.0, -1.0)
+    figures = (*nothing, *nothing, *part, _ENDLESS, *_NOTHING, 1.0, 0.0, -1.0)
     return CardReach(card=card, plain=nothing, override=nothing, part=part, figures=figures)

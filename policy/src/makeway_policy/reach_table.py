@@ -31,21 +31,24 @@ class Sorted(IntEnum):
 class Card(IntEnum):
     """What is known of each card.
 
-    `RUN_CARDS`: how many of the node's cards its run has. Stopping the run costs at least `FIXED` + `RATE` x the
-    seconds since `ReachTable.since`, in GPU-seconds; that is said at the first of its cards, infinite at any other.
+    `RUN_CARDS`: how many of the node's cards its run has. What stopping the run costs each of its `GPUS`, on whichever
+    nodes, takes its course from `SINCE` on (see `CardReach`); `LOST` is said at the first of its cards, and infinite at
+    any other.
     """
 
     PLAIN_V = 9
     OVERRIDE_V = 10
-    FIXED = 11
-    RATE = 12
-    GRACE = 13
-    RUN_CARDS = 14
+    SINCE = 11
+    LOST = 12
+    WEIGHT = 13
+    BEND = 14
+    GPUS = 15
+    GRACE = 16
+    RUN_CARDS = 17
 
 
-_NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), 0.0, _ENDLESS, 0.0, 0.0, _ENDLESS, -1.0)
+_NO_FIGURES = (*(_ENDLESS, 0.0, 0.0) * len(Sorted), _ENDLESS, 0.0, 1.0, 0.0, 1.0, _ENDLESS, -1.0)
 """What `CardReach.figures` would be of no card."""
-_SINCE = len(Sorted) * 3 + 1
 _NO_MODEL = -1
 _PLACES, _ROWS = 8, 16
 _AT_ONCE = 256
@@ -68,8 +71,6 @@ class ReachTable:
         self._free_rows: list[int] = []
         self._model_numbers: dict[tuple[object, ...], int] = {}
         self.version = 0
-        self.since = 0.0
-        self._has_since = False
         self._mixed: set[int] = set()
         self._order: Rows | None = None
         self._lay_out(_PLACES, _ROWS)
@@ -125,12 +126,7 @@ class ReachTable:
         for first in range(0, len(rows), _AT_ONCE):
             some = rows[first : first + _AT_ONCE]
             known = self._figures[:, some].transpose(1, 0, 2)
-            if not self._has_since:
-                # Of such large numbers as seconds since the epoch the products would be rounded.
-                since = float(known[:, :, _SINCE].min())
-                self._has_since = since < _ENDLESS
-                self.since = since if self._has_since else 0.0
-            self._values[:, :, some] = _features(known, self.since).transpose(2, 1, 0)
+            self._values[:, :, some] = _features(known).transpose(2, 1, 0)
         self._free_rows.extend(row for row, reach in zip(rows, found.values(), strict=True) if reach is None)
 
     def _row_of(self, node_id: str, *, gone: bool) -> int:
@@ -187,7 +183,7 @@ class ReachTable:
 
     def _lay_out(self, places: int, rows: int) -> None:
         self._figures = np.broadcast_to(np.array(_NO_FIGURES), (places, rows, len(_NO_FIGURES))).copy()
-        none = _features(self._figures[:1, :1], 0.0)[0, 0]
+        none = _features(self._figures[:1, :1])[0, 0]
         self._values = np.broadcast_to(none[:, None, None], (none.size, places, rows)).copy()
         self._model = np.full((places, rows), _NO_MODEL, dtype=np.intp)
         self._changed_in = np.zeros(rows, dtype=np.intp)
@@ -212,23 +208,24 @@ def _cards_of(reach: NodeReach | None) -> tuple[CardReach, ...]:
     return () if reach is None else reach.cards
 
 
-def _features(figures: Floats, since: float) -> Floats:
+def _features(figures: Floats) -> Floats:
     """(nodes, places, features) of the (nodes, places, figures) of their cards."""
     nodes = np.arange(figures.shape[0])[:, None]
     features = []
     for kind in Sorted:
         smallest_first = np.lexsort((figures[:, :, kind + 2], figures[:, :, kind + 1], figures[:, :, kind]), axis=1)
         features.append(figures[nodes, smallest_first, kind : kind + 3])
-    lost, grows_since, growth, gpus, grace, run = figures[:, :, len(Sorted) * 3 :].transpose(2, 0, 1)
-    grows = grows_since < _ENDLESS
-    fixed = gpus * (lost - growth * np.where(grows, grows_since - since, 0.0))
+    since, lost, weight, bend, gpus, grace, run = figures[:, :, len(Sorted) * 3 :].transpose(2, 0, 1)
     same = run[:, :, None] == run[:, None, :]
     first = (same.argmax(axis=2) == np.arange(run.shape[1])) & (run >= 0)
     of_card = (
         figures[:, :, Sorted.PLAIN],
         figures[:, :, Sorted.OVERRIDE],
-        np.where(first, fixed, _ENDLESS),
-        np.where(first & grows, gpus * growth, 0.0),
+        since,
+        np.where(first, lost, _ENDLESS),
+        weight,
+        bend,
+        gpus,
         grace,
         same.sum(axis=2),
     )

@@ -5,40 +5,47 @@ only order nodes or leave them out; who may be taken is decided by `victims`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
-from makeway_policy import placement
+from makeway_policy import placement, victim_costs
 from makeway_policy.copies import value
+from makeway_policy.costs import heaviest
 from makeway_policy.model import LeaseKind, Shape
 from makeway_policy.reach import FREE, NodeReach, Threshold
 from makeway_policy.reach_table import Card, Floats, ReachTable, Rows, Sorted
+from makeway_policy.rooms import are_cards_alike
 from makeway_policy.rules import Policy
+from makeway_policy.victim_costs import Bools, Wanted
 
 _ENDLESS = float("inf")
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
-_AT_ONCE = 64
-"""Hardly ever more nodes are looked at: the others are put in order only then."""
+_AT_ONCE = 32
+_FRONTS = 4
+"""So many nodes at once are picked from all, and so often, before the others are put in order: hardly ever more are
+looked at."""
 _KINDS_KEPT = 32
 """Costs are kept for so many kinds of requests, those that were asked for last."""
-_LEFT_CHANGED = 512
+_LEFT_CHANGED = 256
 """So many nodes may have changed when a decision ends: nobody may wait for more of them."""
 _LEFT_STALE = 16
 """So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
 
-Bools = npt.NDArray[np.bool_]
-
 
 @value(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A node to look at for victims, with bounds on what it can offer: highest victim v, and cost."""
+    """A node to look at for victims, with bounds on what it can offer: highest victim v, and cost.
+
+    `current`: nodes that come later have no lower bounds.
+    """
 
     node_id: str
     v: float
     cost: float
     reach: NodeReach | None = None
+    current: bool = False
 
 
 class VictimNodes:
@@ -76,21 +83,37 @@ class VictimNodes:
             yield self._table.node_ids[row]
         yield from tuple(self._table.stale)
 
-    def within(self, shape: Shape, limit: Threshold, now: float, *, overrides: bool) -> Iterator[Host]:
-        """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost, then by id."""
+    def within(
+        self, shape: Shape, limit: Threshold, now: float, *, overrides: bool, only_cards: bool = False
+    ) -> Iterator[Host]:
+        """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost, then by id.
+
+        `only_cards`: nothing else decides who leaves (`whole_cards`), and all within the limit may be taken.
+        """
         table = self._table
         table.refresh()
         bounds = self._bounds(shape, overrides)
         rows = np.flatnonzero(_within(bounds, limit))
-        tops, costs = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows]
-        if rows.size and self._knows(shape):
-            # What was worked out a while ago is too low by now: those in front would be looked at for nothing.
-            front = next(_in_order(tops, costs, table.by_id()[rows]))[:_AT_ONCE]
-            front = front[tops[front] >= 0]
-            costs[front] = self._costs_now(rows[front], tops[front], self._known_for(shape, overrides), now)
-        for some in _in_order(tops, costs, table.by_id()[rows]):
-            for row, top, cost in zip(rows[some].tolist(), tops[some].tolist(), costs[some].tolist(), strict=True):
-                yield Host(node_id=table.node_ids[row], v=top, cost=cost, reach=table.reaches[row])
+        tops, costs, ids = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows], table.by_id()[rows]
+        wanted = self._wanted(shape, now, overrides) if self._knows(shape) else None
+        held: list[tuple[float, float, int, int]] = []
+        for some in _in_order(tops, costs, ids):
+            # What was worked out a while ago is too low by now: a node waits until none can be below what it costs now.
+            while held and held[0][:2] < (tops[some[0]], costs[some[0]]):
+                yield self._host(heappop(held))
+            if wanted is not None:
+                front = some[tops[some] >= 0]
+                highest = limit[0] if only_cards and limit[1] == _ENDLESS else None
+                costs[front] = self._costs_now(rows[front], tops[front], shape, (wanted, highest))
+            columns = (tops[some], costs[some], ids[some], rows[some])
+            for each in zip(*(column.tolist() for column in columns), strict=True):
+                heappush(held, each)
+        while held:
+            yield self._host(heappop(held))
+
+    def _host(self, found: tuple[float, float, int, int]) -> Host:
+        top, cost, _, row = found
+        return Host(node_id=self._table.node_ids[row], v=top, cost=cost, reach=self._table.reaches[row], current=True)
 
     def _bounds(self, shape: Shape, overrides: bool) -> Floats:
         """(3, rows): what at least has to leave on each node for one member of the shape."""
@@ -130,12 +153,13 @@ class VictimNodes:
         return found
 
     def keep_up(self, now: float) -> None:
-        """Work costs out where so much has changed that the next who asks would wait for it."""
+        """Work costs out where so much has changed that the next who asks would wait for it, for one kind at a time."""
         for known in self._known.values():
             if known.version != self._table.version:
                 changed = self._table.changed_since(known.version)
                 if changed.size > _LEFT_CHANGED:
                     self._work_out(known, self._bounds(known.shape, known.overrides)[0], now)
+                    break
 
     def _costs(self, tops: Floats, shape: Shape, now: float, overrides: bool) -> Floats:
         """(rows,): what the victims on each node cost at least, where the highest v of them is `tops`."""
@@ -147,10 +171,21 @@ class VictimNodes:
         cost, growth, since = known.lines
         return (cost + growth * (now - since)) * _SLACK
 
-    def _costs_now(self, rows: Rows, tops: Floats, known: "_KnownCosts", now: float) -> Floats:
-        known.lines[:, rows] = self._lines(rows, tops, (known.shape.gpus, now), known.overrides)
-        found: Floats = known.lines[0, rows] * _SLACK
-        return found
+    def _costs_now(self, rows: Rows, tops: Floats, shape: Shape, asked: tuple[Wanted, float | None]) -> Floats:
+        """(rows,): what the victims cost at least; where only cards decide up to a v, what they cost."""
+        wanted, highest = asked
+        known = self._known_for(shape, wanted.overrides)
+        known.lines[:, rows] = victim_costs.lines(self._table, rows, tops, wanted)
+        found: Floats = known.lines[0, rows]
+        if highest is not None:
+            reaches = self._table.reaches
+            alike = [reach is not None and are_cards_alike(reach.room) for reach in map(reaches.__getitem__, rows)]
+            in_order = victim_costs.of_those_in_order(self._table, rows, highest, wanted)
+            found = np.where(alike, np.maximum(found, in_order), found)
+        return found * _SLACK
+
+    def _wanted(self, shape: Shape, now: float, overrides: bool) -> Wanted:
+        return Wanted(gpus=shape.gpus, now=now, overrides=overrides, heaviest=heaviest(self._policy))
 
     def _knows(self, shape: Shape) -> bool:
         """Whether anything is said of what victims for the shape cost."""
@@ -174,30 +209,8 @@ class VictimNodes:
         known.version = self._table.version
         known.lines[:, changed] = 0.0
         rows = changed[(tops[changed] >= 0) & (tops[changed] < _ENDLESS)]
-        known.lines[:, rows] = self._lines(rows, tops[rows], (known.shape.gpus, now), known.overrides)
-
-    def _lines(self, rows: Rows, tops: Floats, needed_and_now: tuple[int, float], overrides: bool) -> Floats:
-        """(3, rows): the cost now, how much it grows every second at least, and now."""
-        needed, now = needed_and_now
-        plain, override, fixed, rates, grace, cards = self._table.of_cards(rows)
-        values = override if overrides else plain
-        costs = np.where(values <= tops, fixed + rates * (now - self._table.since), _ENDLESS)
-        empty = (values < 0).sum(axis=0)
-        lost = _cheapest(costs, cards.astype(np.intp), empty, needed)
-        # One of those with the highest v is in every set, and is waited for.
-        waits = np.where(values == tops, grace, _ENDLESS).min(axis=0)
-        # As many as may be of the cards that are taken cost no more later.
-        possible = costs < _ENDLESS
-        steady = np.where(possible & (rates == 0), cards, 0.0).sum(axis=0)
-        growing = needed - empty - steady
-        slowest = np.where(possible & (rates > 0), rates, _ENDLESS).min(axis=0)
-        growth = np.where(growing > 0, np.maximum(growing, slowest), 0.0)
-        lines: Floats = np.stack([lost + needed * waits, growth, np.full(rows.size, now)])
-        mixed = self._table.mixed()
-        if mixed.size:
-            # On a node of several models some cards may not suit: nothing is said there.
-            lines[:, np.isin(rows, mixed)] = 0.0
-        return lines
+        wanted = self._wanted(known.shape, now, known.overrides)
+        known.lines[:, rows] = victim_costs.lines(self._table, rows, tops[rows], wanted)
 
 
 class _KnownCosts:
@@ -225,28 +238,15 @@ def _within(bounds: Floats, limit: Threshold) -> Bools:
 
 
 def _in_order(tops: Floats, costs: Floats, ids: Rows) -> Iterator[Rows]:
-    """Where the smallest are, by top, then cost, then id; the first few before the others are put in order."""
-    rest = np.ones(tops.size, dtype=np.bool_)
-    if tops.size > _AT_ONCE:
-        lowest = np.flatnonzero(tops == tops.min())
+    """Where the smallest are, by top, then cost, then id, some at a time."""
+    rest = np.arange(tops.size)
+    for _ in range(_FRONTS):
+        if rest.size <= _AT_ONCE:
+            break
+        lowest = rest[tops[rest] == tops[rest].min()]
         last = min(_AT_ONCE, lowest.size) - 1
         front = lowest[costs[lowest] <= np.partition(costs[lowest], last)[last]]
         yield front[np.lexsort((ids[front], costs[front]))]
-        rest[front] = False
-    others = np.flatnonzero(rest)
-    yield others[np.lexsort((ids[others], costs[others], tops[others]))]
-
-
-def _cheapest(costs: Floats, cards: Rows, empty: Rows, needed: int) -> Floats:
-    """(rows,): the cost of the cheapest set of runs that frees so many cards beside the empty ones.
-
-    `costs` and `cards` (places, rows) are those of a run at its first place, the costs infinite at any other. By
-    dynamic programming over the cards that are covered, for all nodes at once.
-    """
-    covered = np.arange(1, needed + 1)[:, None]
-    rows = np.arange(empty.size)
-    best = np.where(np.arange(needed + 1)[:, None] <= empty, 0.0, _ENDLESS)
-    for cost, number in zip(costs, cards, strict=True):
-        best[1:] = np.minimum(best[1:], best[np.maximum(covered - number, 0), rows] + cost)
-    found: Floats = best[needed]
-    return found
+        rest = np.setdiff1d(rest, front, assume_unique=True)
+    rest = rest[np.lexsort((ids[rest], costs[rest], tops[rest]))]
+    yield from (rest[first : first + _AT_ONCE] for first in range(0, rest.size, _AT_ONCE))

@@ -9,7 +9,7 @@ from makeway_policy import placement
 from makeway_policy.candidates import Candidate
 from makeway_policy.model import LeaseKind, Topology
 from makeway_policy.question import Question, SetKey
-from makeway_policy.rooms import NodeRoom
+from makeway_policy.rooms import NodeRoom, are_cards_alike
 from makeway_policy.rules import VictimOrder
 from makeway_policy.victim_room import within_quota
 
@@ -32,12 +32,24 @@ def only_cards_decide(question: Question) -> bool:
     )
 
 
+def may_all_leave(question: Question) -> bool:
+    """Whether the preemptor may take whoever its priority reaches and nothing protects, beside any others."""
+    preemptor, state = question.preemptor, question.state
+    if preemptor.by_reclaim or preemptor.job.deadline is not None or state.groups:
+        return False
+    return not any(team.guarantee for team in state.teams.values())
+
+
 def loses_more(question: Question, node_id: str, candidates: Sequence[Candidate], best_key: SetKey) -> bool:
     """Whether the node's set certainly has a higher v or cost than another; `only_cards_decide` of the preemptor."""
     room = question.rooms[node_id]
-    if best_key[0] or not _is_plain(room) or any(question.state.jobs[each.run.job_id].group for each in candidates):
+    if (
+        best_key[0]
+        or not are_cards_alike(room)
+        or any(question.state.jobs[each.run.job_id].group for each in candidates)
+    ):
         return False
-    taken = _taken(room, candidates, question.preemptor.job.shape.gpus)
+    taken = taken_on(room, candidates, question.preemptor.job.shape.gpus)
     if not taken:
         return False
     highest = float(max(each.run.v for each in taken))
@@ -46,13 +58,7 @@ def loses_more(question: Question, node_id: str, candidates: Sequence[Candidate]
     return highest > best_key[1] or (highest == best_key[1] and cost > best_key[2] * _MORE)
 
 
-def _is_plain(room: NodeRoom) -> bool:
-    """Whether a card of the node is as good as any other, and is free as soon as the one run on it has left."""
-    counts_host = room.node.cpus or room.node.memory_mib
-    return room.uniform and not counts_host and not room.leaving and all(len(card.runs) <= 1 for card in room.cards)
-
-
-def _taken(room: NodeRoom, candidates: Sequence[Candidate], needed: int) -> list[Candidate]:
+def taken_on(room: NodeRoom, candidates: Sequence[Candidate], needed: int) -> list[Candidate]:
     """Those who leave: one after the other until there are cards enough, then whoever is not needed is put back."""
     here: dict[str, int] = {}
     empty = 0

@@ -1,6 +1,6 @@
 """Nodes that are passed over in the search for victims could not have had a better set: their bounds hold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 from types import MappingProxyType
@@ -14,11 +14,12 @@ from makeway_policy.judge import Verdict, judge
 from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Topology
 from makeway_policy.presets import DEFAULT
 from makeway_policy.question import Question
+from makeway_policy.rooms import are_cards_alike
 from makeway_policy.rules import Policy, Strategy
 from makeway_policy.state import PoolState
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_sets import Plan
-from makeway_policy.whole_cards import loses_more, only_cards_decide
+from makeway_policy.whole_cards import loses_more, may_all_leave, only_cards_decide
 
 SEEDS = 60
 
@@ -32,10 +33,15 @@ def drawn_policy(random: Random) -> Policy:
 
 
 def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
-    """Nodes that are full but for a few cards; what runs costs one of a few figures, so that many sets are alike."""
+    """Nodes that are full but for a few cards; what runs costs one of a few figures, so that many sets are alike.
+
+    In half of the pools every cost is another, and in half of them nobody belongs to a group.
+    """
     draw = random.choice
     state = PoolState()
-    state.put_group(Group(name="g", max_down=1, hard=draw([True, False])))
+    alike, grouped = draw([True, False]), draw([True, False])
+    if grouped:
+        state.put_group(Group(name="g", max_down=1, hard=draw([True, False])))
     for number in range(random.randint(2, 6)):
         name, cards = f"n{number}", draw([2, 4, 8])
         state.put_node(Node(node_id=name, cpus=draw([0.0, 0.0, 32.0])))
@@ -50,12 +56,16 @@ def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
             job_id=f"j{order:02}", order=order, team="t", class_name=draw(["low", "normal"]), submitted_at=now - 5e4,
             queued_since=now - 10, shape=shape, restart_seconds=draw([30.0, 60.0, 120.0]),
             preemptible=draw([True] * 9 + [False]), group=draw([None] * 6 + ["g"]),
+            time_limit_seconds=None if alike else draw([None, 2000.0, 80000.0]),
         )  # fmt: skip
         state.put_job(job)
     decide(state, policy, now - 5)
     for run in tuple(state.runs.values()):
         if random.random() < 0.9:
-            lifecycle.run_started(state, run.run_id, draw([now, now, now - 700.0]))
+            ago = draw([0.0, 0.0, 700.0]) if alike else random.random() * 2500.0
+            lifecycle.run_started(state, run.run_id, now - ago)
+            if draw([True, False, False]):
+                lifecycle.acked(state, run.run_id, now - ago * random.random(), progress=draw([None, 0.25, 1.0]))
     return state
 
 
@@ -67,17 +77,20 @@ def verdicts(seed: int) -> list[Verdict]:
     found = []
     for shape in (
         Shape(gpus=1), Shape(gpus=2), Shape(gpus=2, topology=Topology.REQUIRE), Shape(gpus=4), Shape(gpus=1, cpus=20.0),
-        Shape(gpus=1, shares=1), Shape(gpus=1, members=3), Shape(gpus=2, affinity=(("kin", "k"),)),
+        Shape(gpus=1, shares=1), Shape(gpus=1, members=3), Shape(gpus=2, affinity=(("kin", "k"),)), Shape(gpus=3),
     ):  # fmt: skip
         for name in ("urgent", "high"):
             avoided = random.choice([frozenset(), frozenset({"n0/0", "n1/1"})])
+            deadline = random.choice([None, None, now + 60.0])
             job = Job(
                 job_id="p", order=99, team="t", class_name=name, submitted_at=now, queued_since=now, shape=shape,
-                avoid_gpus=avoided,
+                avoid_gpus=avoided, deadline=deadline,
             )  # fmt: skip
             index = Index.of(state, policy)
             index.sync(now)
             found.append(judge(index, job, now))
+        # What is known of the nodes gets old.
+        now += random.random() * 300.0
     return found
 
 
@@ -105,6 +118,61 @@ def test_a_node_that_is_said_to_lose_more_does(seed: int, monkeypatch: pytest.Mo
                     assert plan is None or plan.key[:3] > best.key[:3]
 
 
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nodes_come_by_a_bound_on_what_their_sets_cost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for question, hosts in asked_of(seed, monkeypatch):
+        known = [(host.v, host.cost) for host in hosts if host.current]
+        assert known == sorted(known)
+        for host in hosts:
+            plan = victims._node_plan(question, host.node_id, None)
+            if plan is not None and plan.victims:
+                assert (host.v, host.cost) <= plan.key[1:3]
+
+
+def test_where_only_cards_decide_the_bound_is_what_the_set_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = other = 0
+    for seed in range(SEEDS):
+        for question, hosts in asked_of(seed, monkeypatch):
+            if not (only_cards_decide(question) and may_all_leave(question)):
+                continue
+            for host in hosts:
+                plan = victims._node_plan(question, host.node_id, None)
+                if plan is not None and plan.victims and are_cards_alike(question.rooms[host.node_id]):
+                    same = host.cost == pytest.approx(plan.key[2], rel=1e-8)
+                    exact, other = exact + same, other + (not same)
+    assert exact > 100
+    # Where costs are alike, in which order the runs are taken is left open.
+    assert other < exact / 4
+
+
+@pytest.mark.parametrize("newest", [2, 3])
+def test_a_bound_does_not_ask_who_of_two_that_cost_the_same_comes_first(newest: int) -> None:
+    """Of runs of 1, 2 and 3 cards for 3: with that of 2 first both others leave, else that of 3 alone."""
+    now, state = 1e6, PoolState()
+    state.put_node(Node(node_id="n"))
+    for index in range(6):
+        state.put_gpu(Gpu(gpu_id=f"n/{index}", node_id="n", index=index, type_name="A", vram_mib=80))
+    for gpus, restart_seconds in ((1, 90.0), (2, 90.0), (3, 60.0)):
+        job = Job(
+            job_id=f"j{gpus}", order=9 if gpus == newest else gpus, team="t", class_name="low", submitted_at=now - 99,
+            queued_since=now - 99, shape=Shape(gpus=gpus), restart_seconds=restart_seconds,
+        )  # fmt: skip
+        state.put_job(job)
+    decide(state, DEFAULT, now)
+    for run in tuple(state.runs.values()):
+        lifecycle.run_started(state, run.run_id, now)
+    job = Job(
+        job_id="p", order=99, team="t", class_name="urgent", submitted_at=now, queued_since=now, shape=Shape(gpus=3)
+    )
+    index = Index.of(state, DEFAULT)
+    index.sync(now)
+    found = judge(index, job, now)
+    assert isinstance(found, Plan)
+    assert [each.run.job_id for each in found.victims] == (["j3"] if newest == 3 else ["j1", "j2"])
+    (host,) = index.hosts.for_job(job, now, over=False, only_cards=True)
+    assert host.cost <= found.key[2]
+
+
 def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     said = 0
     for question in asked(3, monkeypatch) + asked(4, monkeypatch):
@@ -119,17 +187,21 @@ def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
     """The questions of which nothing but whole cards decides who is to leave."""
-    questions: list[Question] = []
+    return [question for question, _ in asked_of(seed, monkeypatch) if only_cards_decide(question)]
+
+
+def asked_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Question, list[Host]]]:
+    """What is asked, and the nodes that come with it, while things are as they were then."""
+    asked: list[tuple[Question, list[Host]]] = []
 
     def noted(question: Question, hosts: Iterable[Host]) -> Plan | None:
-        questions.append(question)
-        return searched(question, hosts)
+        asked.append((question, list(hosts)))
+        return None
 
-    searched = victims.best_plan
     with monkeypatch.context() as patch:
         patch.setattr(victims, "best_plan", noted)
         verdicts(seed)
-    return [each for each in questions if only_cards_decide(each)]
+    yield from asked
 
 
 def test_the_pools_have_sets_to_choose_from() -> None:

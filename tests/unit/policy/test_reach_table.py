@@ -19,7 +19,7 @@ def reach(*runs: tuple[str, float], model: str = "A") -> Any:
     for number, (run_id, v) in enumerate(runs):
         gpu = SimpleNamespace(gpu_id=number, type_name=model, vram_mib=80, mig_profile=None)
         threshold = (v, 0.0, 0.0)
-        figures = (*threshold * 3, 30.0, 100.0, 1.0, 1.0, 5.0, float(hash(run_id) % 2**52))
+        figures = (*threshold * 3, 100.0, 30.0, 1.0, 0.0, 1.0, 5.0, float(hash(run_id) % 2**52))
         cards.append(SimpleNamespace(card=SimpleNamespace(gpu=gpu), figures=figures))
     return SimpleNamespace(cards=tuple(cards), room=SimpleNamespace(uniform=True))
 
@@ -36,7 +36,7 @@ def test_thresholds_are_in_order_and_a_run_counts_once(nodes: dict[str, Any]) ->
     assert table.thresholds(Sorted.PLAIN, 1)[0].tolist() == [200.0]
     assert table.thresholds(Sorted.PLAIN, 3)[0].tolist() == [500.0]
     assert table.cards(Card.RUN_CARDS)[:3, 0].tolist() == [2.0, 1.0, 2.0]
-    assert np.isfinite(table.cards(Card.FIXED)[:4, 0]).tolist() == [True, True, False, False]
+    assert np.isfinite(table.cards(Card.LOST)[:4, 0]).tolist() == [True, True, False, False]
 
 
 def test_rows_of_nodes_that_are_gone_are_used_again(nodes: dict[str, Any]) -> None:
