@@ -25,6 +25,9 @@ _WHOLE = LeaseKind.WHOLE
 _ANY = Topology.ANY
 _REQUIRE = Topology.REQUIRE
 
+_ENDLESS = float("inf")
+_ROUNDING = 1e-9
+
 
 @value(frozen=True, kw_only=True, slots=True)
 class Fit:
@@ -100,7 +103,7 @@ def fit(room: NodeRoom, job: Job, policy: Policy, strategy: Strategy, *, later: 
         return None
     cpus, memory_mib = host_share(room, shape)
     cpus_left, memory_left = (room.cpus_later, room.memory_later) if later else (room.cpus_now, room.memory_now)
-    if cpus > cpus_left + 1e-9 or memory_mib > memory_left:
+    if cpus > cpus_left + _ROUNDING or memory_mib > memory_left:
         return None
     after: set[str] = set()
     for card in chosen:
@@ -119,7 +122,7 @@ def _with_host_room(room: NodeRoom, after: set[str], cpus: float, memory_mib: in
     chosen = set(after)
     for run in sorted(room.leaving, key=lambda run: run.run_id not in after):
         if run.run_id not in after:
-            if cpus <= cpus_now + 1e-9 and memory_mib <= memory_now:
+            if cpus <= cpus_now + _ROUNDING and memory_mib <= memory_now:
                 break
             chosen.add(run.run_id)
         here = [member for member in run.members if member.node_id == room.node.node_id]
@@ -139,6 +142,31 @@ def host_share(room: NodeRoom, shape: Shape) -> tuple[float, int]:
     cpus = shape.cpus if shape.cpus is not None else room.node.cpus * min(1.0, part)
     memory = shape.memory_mib if shape.memory_mib is not None else int(room.node.memory_mib * min(1.0, part))
     return cpus, memory
+
+
+def only_cards_count(room: NodeRoom, shape: Shape) -> bool:
+    """Whether the shape, of whole cards that suit it, has room on the node wherever enough of its cards are free.
+
+    A card is as good as any other, then, and free as soon as the one run on it has left; CPU and memory go with cards.
+    """
+    if not room.uniform or room.leaving or any(len(card.runs) > 1 for card in room.cards):
+        return False
+    return not (room.node.cpus or room.node.memory_mib) or _host_goes_with_cards(room, shape)
+
+
+def _host_goes_with_cards(room: NodeRoom, shape: Shape) -> bool:
+    """Whether no run there, nor the shape, takes more of CPU and memory than its cards' part of the node."""
+    node, cpus, memory_mib = room.node, *host_share(room, shape)
+    runs = {run.run_id: run for card in room.cards for run in card.runs}
+    members = [member for run in runs.values() for member in run.members if member.node_id == node.node_id]
+    card_cpus, card_memory = (node.cpus or _ENDLESS) / room.gpu_count, (node.memory_mib or _ENDLESS) / room.gpu_count
+    parts = [(cpus, memory_mib, shape.gpus), *[(each.cpus, each.memory_mib, len(each.leases)) for each in members]]
+    if any(part[0] > card_cpus * part[2] + _ROUNDING or part[1] > card_memory * part[2] for part in parts):
+        return False
+    # Runs without any of these cards take nothing.
+    cpus_left = node.cpus - sum([each.cpus for each in members])
+    memory_left = node.memory_mib - sum([each.memory_mib for each in members])
+    return room.cpus_later >= cpus_left - _ROUNDING and room.memory_later >= memory_left
 
 
 def takes(card: CardRoom, shape: Shape, policy: Policy, *, later: bool) -> bool:

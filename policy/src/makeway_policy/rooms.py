@@ -60,12 +60,6 @@ def grew(old: NodeRoom, new: NodeRoom) -> bool:
     )
 
 
-def are_cards_alike(room: NodeRoom) -> bool:
-    """Whether a card of the node is as good as any other, and is free as soon as the one run on it has left."""
-    counts_host = room.node.cpus or room.node.memory_mib
-    return room.uniform and not counts_host and not room.leaving and all(len(card.runs) <= 1 for card in room.cards)
-
-
 def takes_placements(node: Node) -> bool:
     """Whether anything new may be placed on the node."""
     return node.takes_placements

@@ -59,7 +59,7 @@ def lines(table: ReachTable, rows: Rows, tops: Floats, wanted: Wanted) -> Floats
 def of_those_in_order(table: ReachTable, rows: Rows, highest: float, wanted: Wanted) -> Floats:
     """(rows,): the cost of the set that `whole_cards.taken` finds on each node; 0 where nothing is said of it.
 
-    For nodes whose cards are alike (`rooms.are_cards_alike`), if everybody up to v `highest` may be taken.
+    For nodes on which only cards count (`placement.only_cards_count`), if everybody up to v `highest` may be taken.
     """
     values, costs, _, grace, numbers = _of_runs(table, rows, wanted)
     costs = np.where((values >= 0) & (values <= highest), costs, _ENDLESS)

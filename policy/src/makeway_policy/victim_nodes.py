@@ -15,7 +15,6 @@ from makeway_policy.costs import heaviest
 from makeway_policy.model import LeaseKind, Shape
 from makeway_policy.reach import FREE, NodeReach, Threshold
 from makeway_policy.reach_table import Card, Floats, ReachTable, Rows, Sorted
-from makeway_policy.rooms import are_cards_alike
 from makeway_policy.rules import Policy
 from makeway_policy.victim_costs import Bools, Wanted
 
@@ -179,9 +178,12 @@ class VictimNodes:
         found: Floats = known.lines[0, rows]
         if highest is not None:
             reaches = self._table.reaches
-            alike = [reach is not None and are_cards_alike(reach.room) for reach in map(reaches.__getitem__, rows)]
+            plain = [
+                reach is not None and placement.only_cards_count(reach.room, shape)
+                for reach in map(reaches.__getitem__, rows)
+            ]
             in_order = victim_costs.of_those_in_order(self._table, rows, highest, wanted)
-            found = np.where(alike, np.maximum(found, in_order), found)
+            found = np.where(plain, np.maximum(found, in_order), found)
         return found * _SLACK
 
     def _wanted(self, shape: Shape, now: float, overrides: bool) -> Wanted:

@@ -9,7 +9,7 @@ from makeway_policy import placement
 from makeway_policy.candidates import Candidate
 from makeway_policy.model import LeaseKind, Topology
 from makeway_policy.question import Question, SetKey
-from makeway_policy.rooms import NodeRoom, are_cards_alike
+from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import VictimOrder
 from makeway_policy.victim_room import within_quota
 
@@ -45,7 +45,7 @@ def loses_more(question: Question, node_id: str, candidates: Sequence[Candidate]
     room = question.rooms[node_id]
     if (
         best_key[0]
-        or not are_cards_alike(room)
+        or not placement.only_cards_count(room, question.preemptor.job.shape)
         or any(question.state.jobs[each.run.job_id].group for each in candidates)
     ):
         return False

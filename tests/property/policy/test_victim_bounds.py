@@ -12,9 +12,9 @@ from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.judge import Verdict, judge
 from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Topology
+from makeway_policy.placement import only_cards_count
 from makeway_policy.presets import DEFAULT
 from makeway_policy.question import Question
-from makeway_policy.rooms import are_cards_alike
 from makeway_policy.rules import Policy, Strategy
 from makeway_policy.state import PoolState
 from makeway_policy.victim_nodes import Host
@@ -44,7 +44,7 @@ def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
         state.put_group(Group(name="g", max_down=1, hard=draw([True, False])))
     for number in range(random.randint(2, 6)):
         name, cards = f"n{number}", draw([2, 4, 8])
-        state.put_node(Node(node_id=name, cpus=draw([0.0, 0.0, 32.0])))
+        state.put_node(Node(node_id=name, cpus=draw([0.0, 32.0]), memory_mib=draw([0, 0, 1007])))
         for index in range(cards):
             gpu = Gpu(gpu_id=f"{name}/{index}", node_id=name, index=index, type_name="A", vram_mib=80, slots=4)
             health = draw([GpuHealth.AVAILABLE] * 9 + [GpuHealth.QUARANTINED])
@@ -52,6 +52,8 @@ def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
     for order in range(1, 30):
         shape = draw([Shape(gpus=1), Shape(gpus=1), Shape(gpus=2), Shape(gpus=4), Shape(gpus=1, shares=2)])
         shape = draw([shape, shape, shape, Shape(gpus=1, members=2)])
+        if draw([False] * 8 + [True]):
+            shape = draw([Shape(gpus=0, cpus=2.0), replace(shape, cpus=draw([1.0, 6.0]), memory_mib=draw([None, 200]))])
         job = Job(
             job_id=f"j{order:02}", order=order, team="t", class_name=draw(["low", "normal"]), submitted_at=now - 5e4,
             queued_since=now - 10, shape=shape, restart_seconds=draw([30.0, 60.0, 120.0]),
@@ -137,7 +139,11 @@ def test_where_only_cards_decide_the_bound_is_what_the_set_costs(monkeypatch: py
                 continue
             for host in hosts:
                 plan = victims._node_plan(question, host.node_id, None)
-                if plan is not None and plan.victims and are_cards_alike(question.rooms[host.node_id]):
+                if (
+                    plan is not None
+                    and plan.victims
+                    and only_cards_count(question.rooms[host.node_id], question.preemptor.job.shape)
+                ):
                     same = host.cost == pytest.approx(plan.key[2], rel=1e-8)
                     exact, other = exact + same, other + (not same)
     assert exact > 100
