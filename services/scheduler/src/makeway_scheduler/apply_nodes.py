@@ -19,6 +19,9 @@ from makeway_scheduler.records import GpuRecord, NodeRecord
 _LOG: Final = structlog.get_logger(__name__)
 
 SILENCE_SECONDS: Final = 15.0
+_FAULT: Final = "its driver has told of a fault: "
+"""What the reason of a card begins with that has failed: its node's reports do not know of that."""
+_WELL_AGAIN: Final = "it is well again, and its node has not said yet whether it is empty"
 
 
 def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
@@ -35,7 +38,7 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
         ledger.nodes.put(node.node_id, node)
     if known is None or known.boot_id != node.boot_id or known.state is NodeState.DEAD:
         releases.release_all(ledger, f"node {node.node_id} has come", now)
-    _apply_gpus(ledger, fact, comes_back=known is None or known.state is not NodeState.READY)
+    _apply_gpus(ledger, fact, known)
     for report in fact.runs:
         _apply_run_report(ledger, fact.node_id, report, now)
     _see_strays(ledger, fact)
@@ -65,14 +68,19 @@ def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeReco
     )
 
 
-def _apply_gpus(ledger: Ledger, fact: NodeReport, *, comes_back: bool) -> None:
+def _apply_gpus(ledger: Ledger, fact: NodeReport, before: NodeRecord | None) -> None:
+    comes_back = before is None or before.state is not NodeState.READY
+    same_boot = before is not None and before.boot_id == fact.boot_id
     left = _left_behind(ledger, fact)
     for report in fact.gpus:
         known = ledger.gpus.get(report.gpu_id)
         reason = left.get(report.gpu_id)
         # Of a node that was heard all the time, a report from before a run was booked says that it is still there.
-        if reason and report.condition == "ok" and (comes_back or (known is not None and known.reason == reason)):
+        untouched = comes_back or (known is not None and known.reason in (reason, _WELL_AGAIN))
+        if reason and report.condition == "ok" and untouched:
             report = report.model_copy(update={"condition": "occupied", "reason": reason})
+        if known is not None and same_boot and _has_failed(known, fact.node_id) and report.condition != "lost":
+            report = report.model_copy(update={"condition": known.condition, "reason": known.reason})
         if known is not None and known.node_id != fact.node_id and _is_live(ledger, known.node_id):
             continue  # a GPU belongs to one live node; the other one keeps it
         slots = ledger.policy.max_shares if known is None else slots_of(ledger, known)
@@ -183,11 +191,18 @@ def _see_plan(ledger: Ledger, fact: NodeReport, node: NodeRecord) -> None:
 
 
 def apply_gpu_health_changed(ledger: Ledger, fact: GpuHealthChanged, now: float) -> None:
-    """Telemetry saw a card fail: nothing new is placed there. Its node's reports say when it is well again."""
+    """Telemetry saw a card fail: nothing new is placed there until it says otherwise, or the node has booted anew."""
     gpu = ledger.gpus.get(fact.gpu_id)
-    if gpu is None or gpu.node_id != fact.node_id or fact.healthy or gpu.condition == "lost":
+    if gpu is None or gpu.node_id != fact.node_id or gpu.condition == "lost":
         return
-    ledger.gpus.put(gpu.gpu_id, replace(gpu, condition="quarantined", reason=fact.reason))
+    if not fact.healthy:
+        ledger.gpus.put(gpu.gpu_id, replace(gpu, condition="quarantined", reason=f"{_FAULT}{fact.reason}"))
+    elif _has_failed(gpu, fact.node_id):
+        ledger.gpus.put(gpu.gpu_id, replace(gpu, reason=_WELL_AGAIN))
+
+
+def _has_failed(gpu: GpuRecord, node_id: str) -> bool:
+    return gpu.node_id == node_id and gpu.condition == "quarantined" and gpu.reason.startswith(_FAULT)
 
 
 def silent_nodes(ledger: Ledger, heard_at: Mapping[str, float], steady_now: float) -> list[str]:
