@@ -197,3 +197,69 @@ async def test_a_run_that_has_ended_is_told_to_stop_by_nobody(pool: PoolUnderTes
     await pool.turn(await pool.command(job, "cancel"))
     assert await pool.state(job) == "CANCELLED"
     assert dict(await pool.sql.fetchrow("SELECT * FROM runs")) == run
+
+
+@pytest.mark.parametrize(("outcome", "ran", "started"), [("lost", 4.0, True), ("lost", 0.0, False)])
+async def test_only_a_run_that_ran_is_said_to_have_started(
+    pool: PoolUnderTest, outcome: str, ran: float, started: bool
+) -> None:
+    """One that its node could not start has met no deadline, and its job has waited on."""
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.exited(f"{job}.1", RunEnd(outcome=outcome, run_seconds=ran)))
+    row = await pool.sql.fetchrow(
+        "SELECT r.started_at, s.first_started_at FROM runs AS r JOIN job_states AS s USING (job_id)"
+    )
+    assert [at is not None for at in row.values()] == [started, started]
+
+
+async def test_a_run_ends_no_earlier_than_it_started_and_was_noticed(pool: PoolUnderTest) -> None:
+    """Each age comes in a message of its own."""
+    node = Node("a")
+    victim, _ = await preempt(pool, node)
+    await pool.turn(node.noticed(f"{victim}.1"))
+    end = preempted(run_seconds=0.1)
+    await pool.turn(node.exited(f"{victim}.1", end).model_copy(update={"age_seconds": 60.0}))
+    assert await pool.sql.fetchval("SELECT ended_at >= noticed_at FROM runs WHERE run_id = $1", f"{victim}.1")
+
+
+async def test_a_job_that_is_to_be_cancelled_is_not_tried_again_when_it_fails(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, retries={"max": 5})
+    await pool.turn(await pool.command(job, "cancel"), node.exited(f"{job}.1", ended(3)))
+    assert await pool.state(job) == "FAILED"
+
+
+async def test_a_job_that_ended_while_its_gpu_is_not_empty_is_known_until_it_is(pool: PoolUnderTest) -> None:
+    """Its run is still in the plan of its node, with the job's own signal."""
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node, preemption={"signal": "SIGUSR1"})
+    await pool.turn(node.exited(f"{job}.1", ended(), empty=()))
+    await pool.turn(node.report(wants_plan=True))
+    assert stop_of(pool, f"{job}.1").signal == "SIGUSR1"
+    await pool.take_over()
+    await pool.turn(node.report(wants_plan=True))
+    assert stop_of(pool, f"{job}.1").signal == "SIGUSR1"
+    assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LEAVING")]
+
+
+async def test_a_job_whose_runs_are_lost_waits_longer_each_time_and_an_orderly_end_counts_for_none(
+    pool: PoolUnderTest,
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    waits = []
+    for number, end in enumerate((preempted(cause=StopCause.DRAIN), *[RunEnd(outcome="lost", run_seconds=0.1)] * 3), 1):
+        await pool.turn(node.exited(f"{job}.{number}", end))
+        row = await pool.sql.fetchrow("SELECT infrastructure_failures, retry_at - queued_since AS wait FROM job_states")
+        waits.append((row["infrastructure_failures"], row["wait"] and row["wait"].total_seconds()))
+        await pool.sql.execute("UPDATE job_states SET retry_at = NULL, version = version + 1")
+        await pool.take_over()
+        await pool.turn(node.report())
+        await pool.turn(node.started(f"{job}.{number + 1}"))
+    assert waits == [(0, None), (1, None), (2, 10.0), (3, 20.0)]
