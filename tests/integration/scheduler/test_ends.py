@@ -34,7 +34,8 @@ async def test_an_exit_of_a_victim_counts_by_whether_it_was_noticed_and_is_done(
     await pool.turn(node.exited(f"{victim}.1", end))
     row = await pool.sql.fetchrow("SELECT state, exit_code FROM job_states WHERE job_id = $1", victim)
     assert tuple(row) == (state, exit_code)
-    assert await pool.sql.fetchval("SELECT void FROM preemptions") is (state != "QUEUED")
+    record = await pool.sql.fetchrow("SELECT void, lost_gpu_seconds > 0 AS lost FROM preemptions")
+    assert tuple(record) == (state != "QUEUED", state == "QUEUED")
 
 
 @pytest.mark.parametrize(

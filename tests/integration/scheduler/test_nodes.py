@@ -82,6 +82,14 @@ async def test_a_node_says_nothing_of_the_health_of_anothers_card(pool: PoolUnde
     assert await gpu_rows(pool) == {"GPU-a-0": ("a", "ok")}
 
 
+async def test_a_card_that_never_failed_is_as_it_was_when_it_is_said_to_be_well(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    before = dict(await pool.sql.fetchrow("SELECT * FROM gpus"))
+    await pool.turn(health(node, healthy=True))
+    assert dict(await pool.sql.fetchrow("SELECT * FROM gpus")) == before
+
+
 async def test_a_card_that_is_lost_stays_so_whatever_is_said_of_its_health(pool: PoolUnderTest) -> None:
     node = Node("a")
     await pool.turn(node.report(), node.report(gpus=()))
