@@ -1,8 +1,10 @@
 """Ends of runs and stops: one end, one cause; what is told to stop is not asked for more time, nor given more."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
+from makeway_scheduler.stops import stop_run
 from makeway_schemas.facts import GpuEmpty, GpuReport, RunEnd, RunReport
 from makeway_schemas.plans import Stop, Verb
 from makeway_schemas.states import StopCause
@@ -159,16 +161,32 @@ async def test_a_notice_moves_no_moment_by_which_a_run_has_to_leave(pool: PoolUn
     assert await pool.sql.fetchval("SELECT leaves_by FROM runs WHERE run_id = $1", f"{victim}.1") == leaves_by
 
 
-@pytest.mark.parametrize("weaker", ["cancel", "preempt"])
-async def test_a_weaker_cause_replaces_no_stronger_one(pool: PoolUnderTest, weaker: str) -> None:
+STRENGTH = (StopCause.PREEMPT, StopCause.DRAIN, StopCause.TIME_LIMIT, StopCause.CANCEL)
+
+
+@pytest.mark.parametrize(("weaker", "stronger"), list(itertools.combinations_with_replacement(STRENGTH, 2)))
+async def test_a_weaker_cause_replaces_no_stronger_one(
+    pool: PoolUnderTest, weaker: StopCause, stronger: StopCause
+) -> None:
     node = Node("a")
     await pool.turn(node.report())
-    job = await start_job(pool, node)
-    await pool.turn(await pool.command(job, "cancel"))
-    before = await pool.sql.fetchrow("SELECT stop_cause, stop_at, leaves_by FROM runs")
-    await pool.turn(await pool.command(job, weaker, run=1 if weaker == "preempt" else None))
-    assert await pool.sql.fetchrow("SELECT stop_cause, stop_at, leaves_by FROM runs") == before
-    assert stop_of(pool, f"{job}.1").cause is StopCause.CANCEL
+    run_id = f"{await start_job(pool, node)}.1"
+
+    async def stop(cause: StopCause, grace_seconds: float) -> None:
+        now = pool.cycle.steps.now
+        await pool.cycle.steps.change(
+            lambda: stop_run(pool.ledger, pool.ledger.runs[run_id], cause, grace_seconds, now)
+        )
+
+    await stop(stronger, 30.0)
+    before = await pool.sql.fetchrow("SELECT stop_cause, stop_at, leaves_by, stop_grace_seconds FROM runs")
+    await stop(weaker, 1.0)
+    assert await pool.sql.fetchrow("SELECT stop_cause, stop_at, leaves_by, stop_grace_seconds FROM runs") == before
+    if weaker is not stronger:
+        return
+    for cause in STRENGTH[STRENGTH.index(weaker) + 1 :]:
+        await stop(cause, 30.0)
+        assert await pool.sql.fetchval("SELECT stop_cause FROM runs") == cause
 
 
 async def test_a_stronger_cause_gives_no_more_time_than_is_left(pool: PoolUnderTest) -> None:

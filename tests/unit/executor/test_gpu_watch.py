@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -70,7 +71,8 @@ class Looking:
 
     async def prove(self, run: Run) -> list[str]:
         """What was told until the run's card was proven empty."""
-        await self.watch.prove_empty(run, on_empty=self.told.append, on_first_look=lambda: self.told.append("looked"))
+        async with asyncio.timeout(20):
+            await self.watch.prove_empty(run, self.told.append, on_first_look=lambda: self.told.append("looked"))
         return self.told
 
 
