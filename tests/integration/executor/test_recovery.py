@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -149,6 +150,20 @@ async def test_an_adopted_run_blocks_its_card(first: NodeRun, second: NodeRun) -
     assert second.facts.kinds(2) == []
 
 
+async def test_what_a_run_has_sent_into_the_background_is_no_stranger_to_the_next_executor(
+    first: NodeRun, second: NodeRun
+) -> None:
+    """Its parent has gone, so it is a child of the run's shim, which this executor has not started."""
+    first.plan(planned(1, shell("(sleep 300 & echo $!); echo; exec sleep 300")))
+    pid = int((await until(lambda: b"\n\n" in first.log(1) and first.log(1))).split()[0])
+    first.close()
+    second.adopt()
+    await second.facts.wait(1, "run_started")
+    (first.state / "sim" / "hooks.json").write_text(json.dumps({GPUS[0]: {"processes": [{"pid": pid}]}}))
+    await second.watch.look_for_strangers(GPUS)
+    assert second.watch.condition(GPUS[0]) == ("ok", "")
+
+
 @pytest.mark.parametrize("intent", [None, b"", b"run_id\0cut o"])
 async def test_a_start_that_was_cut_off_before_its_shim_gives_its_gpus_back(
     second: NodeRun, tmp_path: Path, intent: bytes | None
@@ -181,6 +196,29 @@ async def test_a_run_with_a_spoilt_intent_gives_its_gpus_back_once_they_are_empt
     await until(lambda: second.facts.of(1, "run_exited")[-1].empty_gpus == (GPUS[0],))
 
 
+async def test_a_run_with_a_spoilt_intent_keeps_its_gpus_while_something_is_on_them(
+    first: NodeRun, second: NodeRun
+) -> None:
+    run = planned(1, shell("exit 0"))
+    first.plan(run)
+    await first.facts.wait(1, "run_exited")
+    first.close()
+    folder = RunFolder(first.state / "runs", run_id(1))
+    (folder.path / "end.json").unlink()
+    (folder.path / "intent").write_bytes(b"spoilt")
+    hooks = first.state / "sim" / "hooks.json"
+    hooks.write_text(json.dumps({GPUS[0]: {"processes": [{"pid": 2**22 + 1, "stuck": True}]}}))
+    second.adopt()
+    await second.facts.wait(1, "run_exited")
+    second.plan(run, planned(2, shell("true"), after=(run_id(1),)))
+    await until(lambda: len(second.facts.of(1, "run_exited")) == 2)
+    assert second.facts.of(1, "run_exited")[-1].empty_gpus == ()
+    assert second.facts.kinds(2) == []
+    hooks.write_text("{}")
+    await second.facts.wait(2, "run_exited")
+    assert second.facts.of(1, "gpu_empty") != []
+
+
 async def test_a_run_that_cannot_be_followed_at_once_is_followed_later(
     first: NodeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,3 +232,18 @@ async def test_a_run_that_cannot_be_followed_at_once_is_followed_later(
     monkeypatch.setattr(first.events, "attach", attach_later)
     first.plan(planned(1, shell("exit 3")))
     assert (await first.facts.wait(1, "run_exited")).end.exit_code == 3
+
+
+async def test_a_stop_that_its_shim_may_not_have_read_is_sent_again(first: NodeRun) -> None:
+    run = planned(1, python(SAVES))
+    first.plan(run)
+    await until(lambda: b"ready\n" in first.log(1))
+    here = first.node.runs[run_id(1)]
+    assert here.link is not None
+    here.link.send = lambda line: True  # type: ignore[method-assign]  # into a buffer that nobody reads any more
+    first.plan(stopped(run))
+    here.link.close()
+    here.link = None
+    first.events.on_shim_gone(here)
+    assert (await first.facts.wait(1, "run_exited")).end.notice_delivered
+    await first.end_all()

@@ -123,6 +123,12 @@ def _parent(pid: int) -> int:
     return int(text[text.rindex(")") + 2 :].split()[1])
 
 
+def parent_of(pid: int, start_ticks: int) -> int | None:
+    """The parent of a process that started then; None where it is gone."""
+    parent = _parent(pid)
+    return parent if parent > 1 and is_alive(pid, start_ticks) else None
+
+
 def ancestors(pid: int) -> list[int]:
     """A process and its parents, up to but without process 1."""
     found: list[int] = []

@@ -26,7 +26,7 @@ class Run:
     cgroup: str | None = None
     link: ShimLink | None = None
     shim_pid: int | None = None
-    """Where the shim is a child of this process."""
+    """As far as it is known: what the job has sent into the background becomes a child of it."""
     pid: int | None = None
     started_ns: int | None = None
     noticed_ns: int | None = None

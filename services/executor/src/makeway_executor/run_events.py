@@ -10,7 +10,7 @@ import structlog
 from makeway_schemas.facts import Fact, Resume, RunEnd
 from makeway_schemas.states import StopCause
 
-from makeway_executor import clock, ends
+from makeway_executor import clock, ends, orphans
 from makeway_executor.facts import Teller
 from makeway_executor.reconcile import Phase
 from makeway_executor.run import Run
@@ -96,6 +96,8 @@ class RunEvents:
 
     def _on_started(self, run: Run, data: dict[str, Any]) -> None:
         run.pid = data["pid"]
+        if run.shim_pid is None:
+            run.shim_pid = orphans.parent_of(data["pid"], data["start_ticks"])
         run.started_ns = data["boottime_ns"]
         if run.phase is Phase.STARTING:
             run.phase = Phase.RUNNING
