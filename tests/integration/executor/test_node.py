@@ -52,6 +52,17 @@ async def test_a_planned_run_starts_ends_and_goes_once_it_is_booked(node: NodeRu
     await until(lambda: not (node.state / "runs" / run_id(1)).exists())
 
 
+async def test_a_run_is_booked_once_however_long_its_log_keeps_it_here(node: NodeRun) -> None:
+    """Else every plan would begin the time anew for which a log is kept that cannot be sent."""
+    booked: list[str] = []
+    node.node.on_booked = lambda run: booked.append(run.run_id)
+    node.plan(planned(1, shell("true")))
+    await node.facts.wait(1, "run_exited")
+    for _ in range(3):
+        node.plan()
+    assert booked == [run_id(1)]
+
+
 async def test_a_job_gets_its_environment_and_nothing_of_the_agents(node: NodeRun) -> None:
     os.environ["SECRET_OF_THE_AGENT"] = "x"
     code = "import os, json; print(json.dumps(dict(os.environ)))"
