@@ -330,6 +330,24 @@ async def test_a_gpu_with_a_stuck_process_is_quarantined_and_given_back_after_a_
     await node.end_all()
 
 
+async def test_an_end_is_told_once_and_does_not_wait_for_a_slow_driver(node: NodeRun) -> None:
+    answers, ask = asyncio.Event(), node.devices.processes
+
+    async def slowly(uuid: str) -> Any:
+        await answers.wait()
+        return await ask(uuid)
+
+    node.devices.processes = slowly  # type: ignore[method-assign]
+    node.plan(planned(1, shell("exit 3")), planned(2, after=(run_id(1),)))
+    fact = await node.facts.wait(1, "run_exited")
+    assert (fact.end.exit_code, fact.empty_gpus) == (3, ())
+    assert node.facts.kinds(2) == []
+    answers.set()
+    assert (await node.facts.wait(1, "gpu_empty")).gpu_id == GPUS[0]
+    await node.facts.wait(2, "run_started")
+    assert node.facts.kinds(1) == ["run_started", "run_exited", "gpu_empty"]
+
+
 async def test_a_stranger_makes_a_card_occupied_for_as_long_as_it_is_there(node: NodeRun) -> None:
     hooks = node.state / "sim" / "hooks.json"
     hooks.parent.mkdir()
