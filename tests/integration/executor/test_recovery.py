@@ -247,3 +247,18 @@ async def test_a_stop_that_its_shim_may_not_have_read_is_sent_again(first: NodeR
     first.events.on_shim_gone(here)
     assert (await first.facts.wait(1, "run_exited")).end.notice_delivered
     await first.end_all()
+
+
+async def test_an_end_that_a_shim_wrote_while_nobody_followed_it_is_taken_and_not_written_over(first: NodeRun) -> None:
+    first.plan(planned(1, shell("read x < /dev/null; sleep 0.1; exit 9")))
+    await first.facts.wait(1, "run_started")
+    here = first.node.runs[run_id(1)]
+    assert here.link is not None
+    here.link.close()
+    here.link = None
+    await until(here.folder.read_end)
+    first.events.on_shim_gone(here)
+    fact = await first.facts.wait(1, "run_exited")
+    assert (fact.end.outcome, fact.end.exit_code) == ("exited", 9)
+    assert (here.folder.read_end() or {})["exit_code"] == 9
+    await first.end_all()
