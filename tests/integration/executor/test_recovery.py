@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from makeway_executor import clock
 from makeway_executor.run import Run
 from makeway_executor.run_folder import RunFolder
 from makeway_runtime.devices.proc import is_alive
@@ -262,3 +263,32 @@ async def test_an_end_that_a_shim_wrote_while_nobody_followed_it_is_taken_and_no
     assert (fact.end.outcome, fact.end.exit_code) == ("exited", 9)
     assert (here.folder.read_end() or {})["exit_code"] == 9
     await first.end_all()
+
+
+async def test_a_shim_that_died_before_it_could_write_what_it_started_leaves_nothing_behind(
+    first: NodeRun, second: NodeRun
+) -> None:
+    first.plan(planned(1))
+    started = await first.facts.wait(1, "run_started")
+    here = first.node.runs[run_id(1)]
+    first.close()
+    assert here.shim_pid is not None
+    os.kill(here.shim_pid, signal.SIGKILL)
+    os.waitpid(here.shim_pid, 0)
+    (here.folder.path / "started.json").unlink()
+    second.adopt()
+    assert (await second.facts.wait(1, "run_exited")).end.outcome == "lost"
+    assert not is_alive(started.pid)
+
+
+async def test_an_end_of_a_former_boot_is_as_old_as_nobody_knows(first: NodeRun, second: NodeRun) -> None:
+    """Its times are of another clock; a fact may not come from the future either."""
+    first.plan(planned(1, shell("exit 3")))
+    await first.facts.wait(1, "run_exited")
+    folder = first.node.runs[run_id(1)].folder
+    first.close()
+    record = {**(folder.read_end() or {}), "boot_id": "the boot before", "emptied": {"boottime_ns": 2**60}}
+    folder.write_end(record)
+    second.adopt()
+    assert (await second.facts.wait(1, "run_exited")).end.exit_code == 3
+    assert (second.node.runs[run_id(1)].ended_ns or 0) <= clock.now_ns()
