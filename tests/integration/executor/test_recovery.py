@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from makeway_executor import clock
+from makeway_executor.reconcile import Phase
 from makeway_executor.run import Run
 from makeway_executor.run_folder import RunFolder
 from makeway_runtime.devices.proc import is_alive
@@ -97,6 +97,19 @@ async def test_a_run_whose_shim_died_is_stopped_with_its_grace_and_lost(first: N
     await first.end_all()
 
 
+async def test_what_a_dead_shim_leaves_has_the_grace_of_its_run_to_save(first: NodeRun, tmp_path: Path) -> None:
+    save = f"time.sleep(0.3); open('{tmp_path}/saved', 'w').write('whole'); sys.exit()"
+    code = SAVES.replace("time.sleep(0.2); os.write(1, b'saved\\n'); sys.exit(0)", save)
+    first.plan(planned(1, python(code)))
+    await until(lambda: b"ready\n" in first.log(1))
+    shim_pid = first.node.runs[run_id(1)].shim_pid
+    assert shim_pid is not None
+    os.kill(shim_pid, signal.SIGKILL)
+    assert (await first.facts.wait(1, "run_exited")).end.outcome == "lost"
+    assert (tmp_path / "saved").read_text() == "whole"
+    await first.end_all()
+
+
 async def test_a_shim_that_died_with_the_executor_away_is_found(first: NodeRun, second: NodeRun) -> None:
     first.plan(planned(1))
     started = await first.facts.wait(1, "run_started")
@@ -146,9 +159,11 @@ async def test_an_adopted_run_blocks_its_card(first: NodeRun, second: NodeRun) -
     first.close()
     second.adopt()
     second.plan(planned(1), planned(2, shell("true")))
+    assert second.node.runs[run_id(2)].phase is Phase.WAITING
     await second.facts.wait(1, "run_started")
-    await asyncio.sleep(0)
-    assert second.facts.kinds(2) == []
+    assert second.node.runs[run_id(2)].phase is Phase.WAITING
+    second.plan(stopped(planned(1)), planned(2, shell("true")))
+    await second.facts.wait(2, "run_exited")
 
 
 async def test_what_a_run_has_sent_into_the_background_is_no_stranger_to_the_next_executor(

@@ -118,3 +118,14 @@ async def test_reports_that_nobody_took_are_one() -> None:
             outlet.ask_report()
         await asyncio.wait_for(outlet.flushed(), 5)
     assert [len(batch.facts) for batch in broker.batches] == [1]
+
+
+async def test_a_report_comes_after_all_facts_that_it_tells_of() -> None:
+    broker = Broker()
+    async with running(broker) as outlet:
+        outlet.ask_report()
+        for number in range(MAX_FACTS + 1):
+            outlet.put(started(number), at_ns=clock.now_ns())
+        await asyncio.wait_for(outlet.flushed(), 5)
+    kinds = [fact.kind for batch in broker.batches for fact in batch.facts]
+    assert kinds == ["run_started"] * (MAX_FACTS + 1) + ["node_report"]
