@@ -163,6 +163,44 @@ async def test_a_log_of_which_admission_lost_a_part_is_completed(shipped: Shippe
     assert bytes(shipped.admission.logs[run_id(1)]) == b"hello\nthere\n"
 
 
+async def test_a_log_is_closed_only_once_admission_says_that_it_holds_all(shipped: Shipped) -> None:
+    """It may have lost some of it between the last part and the question whether that was all."""
+    real = shipped.admission._keep
+    lost = False
+
+    def lose_once(message: dict[str, Any], chunk: bytes) -> dict[str, Any]:
+        nonlocal lost
+        answer = real(message, chunk)
+        if not lost:
+            lost = True
+            del shipped.admission.logs[run_id(1)][3:]
+        return answer
+
+    shipped.admission._keep = lose_once  # type: ignore[method-assign]
+    shipped.node.plan(planned(1, shell("echo hello")))
+    await until(lambda: shipped.admission.ended)
+    assert bytes(shipped.admission.logs[run_id(1)]) == b"hello\n"
+
+
+async def test_an_answer_about_another_run_ends_the_connection(shipped: Shipped) -> None:
+    real = shipped.admission._keep
+    confused = False
+
+    def confuse_once(message: dict[str, Any], chunk: bytes) -> dict[str, Any]:
+        nonlocal confused
+        if confused:
+            return real(message, chunk)
+        confused = True
+        shipped.admission.logs[message["run_id"]] = bytearray()
+        return {"type": "stored", "run_id": run_id(9), "offset": 6}
+
+    shipped.admission._keep = confuse_once  # type: ignore[method-assign]
+    shipped.node.plan(planned(1, shell("echo hello")))
+    await until(lambda: shipped.admission.ended)
+    assert len(shipped.admission.requests) == 2  # on a connection of its own: nobody knows what the former means
+    assert bytes(shipped.admission.logs[run_id(1)]) == b"hello\n"
+
+
 async def test_a_log_waits_for_an_admission_that_is_away(tmp_path: Path, sockets: Path, admission: Admission) -> None:
     port = await admission.start()
     await admission.stop()

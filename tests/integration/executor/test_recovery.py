@@ -110,6 +110,21 @@ async def test_what_a_dead_shim_leaves_has_the_grace_of_its_run_to_save(first: N
     await first.end_all()
 
 
+async def test_a_main_process_that_wiped_its_environment_is_found_without_its_shim(
+    tmp_path: Path, sockets: Path
+) -> None:
+    node = NodeRun(tmp_path, sockets, cgroups=False)
+    node.plan(planned(1, shell("exec env -i /bin/sh -c 'echo ready; exec /bin/sleep 300'")))
+    started = await node.facts.wait(1, "run_started")
+    await until(lambda: b"ready\n" in node.log(1))
+    shim_pid = node.node.runs[run_id(1)].shim_pid
+    assert shim_pid is not None
+    os.kill(shim_pid, signal.SIGKILL)
+    assert (await node.facts.wait(1, "run_exited")).end.outcome == "lost"
+    assert not is_alive(started.pid)
+    await node.end_all()
+
+
 async def test_a_shim_that_died_with_the_executor_away_is_found(first: NodeRun, second: NodeRun) -> None:
     first.plan(planned(1))
     started = await first.facts.wait(1, "run_started")

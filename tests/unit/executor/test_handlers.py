@@ -60,6 +60,12 @@ async def test_plans_of_other_nodes_are_passed_over_unread(handler: PlanHandler,
     assert node.applied == []
 
 
+async def test_a_plan_that_names_another_node_is_not_applied_whatever_its_key(handler: PlanHandler, node: Node) -> None:
+    others = plan().model_copy(update={"node_id": "node-b"})
+    await handler.handle([message(others.model_dump_json().encode())])
+    assert node.applied == []
+
+
 async def test_an_unreadable_plan_is_poison_and_the_readable_one_is_applied(handler: PlanHandler, node: Node) -> None:
     with pytest.raises(PoisonFound) as raised:
         await handler.handle([message(b"garbage", offset=7), *plans((1, 1))])
