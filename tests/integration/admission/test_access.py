@@ -97,6 +97,58 @@ async def test_another_teams_jobs_do_not_exist(lone_admission: Admission) -> Non
     assert (await lone_admission.submit(token=token, team="team-b")).status_code == 403
 
 
+async def paths(admission: Admission, **values: str) -> list[tuple[str, str]]:
+    """Method and path of everything that the API describes."""
+    described = (await admission.client.get("/openapi.json")).json()["paths"]
+    filled = {"job_id": "000000000000", "team": "team-b", "node_id": "n1", "command_id": "1", "token_id": "x", **values}
+    filled |= {"pool": "default", "run": "1"}
+    return [(method.upper(), path.format_map(filled)) for path, item in described.items() for method in item]
+
+
+async def test_nothing_is_open_to_whoever_has_no_token_or_a_nodes(lone_admission: Admission) -> None:
+    node = bearer(NODE)
+    for method, path in await paths(lone_admission):
+        if path in ("/healthz", "/openapi.json"):
+            continue
+        nobody = await lone_admission.client.request(method, path, json={}, headers={"Authorization": ""})
+        assert nobody.status_code == 401, (method, path, nobody.text)
+        a_node = await lone_admission.client.request(method, path, json={}, headers=node)
+        assert a_node.status_code == 403, (method, path, a_node.text)
+
+
+async def test_nothing_of_another_teams_job_is_shown_or_changed_by_any_path(lone_admission: Admission) -> None:
+    theirs = await lone_admission.submitted(team="team-b")
+    command = (await lone_admission.client.post(f"/v1/jobs/{theirs}/cancel")).json()["command_id"]
+    token = bearer(await lone_admission.token(role="admin", team="team-a"))
+    commands = await lone_admission.database.fetchval("SELECT count(*) FROM commands")
+    bodies = {"PATCH": {"time_limit": 60}, "PUT": {"priority": 1}, "POST": {}}
+    for method, path in await paths(lone_admission, job_id=theirs, command_id=str(command)):
+        if theirs in path or "/commands/" in path or path == "/v1/teams/team-b":
+            answer = await lone_admission.client.request(method, path, json=bodies.get(method), headers=token)
+            hidden = 403 if method == "PUT" else 404  # what needs an admin of all teams is refused before
+            assert answer.status_code == hidden, (method, path, answer.text)
+    assert await lone_admission.database.fetchval("SELECT count(*) FROM commands") == commands
+
+
+async def test_an_admin_of_a_team_sees_the_tokens_of_that_team_alone(lone_admission: Admission) -> None:
+    token = await lone_admission.token(role="admin", team="team-a")
+    await lone_admission.token(role="viewer", team="team-b")
+    await lone_admission.token(role="viewer")
+    assert [each["team"] for each in await lone_admission.get("/v1/tokens", token=token)] == ["team-a"]
+
+
+async def test_a_token_bound_to_classes_makes_none_that_may_use_others(lone_admission: Admission) -> None:
+    token = await lone_admission.token(role="admin", team="team-a", classes=["P3"])
+    for classes in (None, ["urgent"], ["P3", "urgent"]):
+        body: dict[str, object] = {"role": "submitter", **({} if classes is None else {"classes": classes})}
+        answer = await lone_admission.client.post("/v1/tokens", json=body, headers=bearer(token))
+        assert answer.status_code == 422, (classes, answer.text)
+    for name in ("P3", "low"):
+        body = {"role": "submitter", "classes": [name]}
+        answer = await lone_admission.client.post("/v1/tokens", json=body, headers=bearer(token))
+        assert (answer.status_code, answer.json().get("classes")) == (201, ["low"]), answer.text
+
+
 async def test_a_token_submits_only_to_its_classes(lone_admission: Admission) -> None:
     token = await lone_admission.token(role="submitter", team="team-a", classes=["P3"])
     assert (await lone_admission.submit(token=token, **{"class": "low"})).status_code == 201

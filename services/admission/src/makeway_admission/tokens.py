@@ -27,7 +27,8 @@ async def create_token(request: Request, doors: ServiceDoors, principal: Admin) 
     """Make a token. An admin of a team makes tokens of that team; a node's token is made by an admin of all teams."""
     wanted = parse_model(TokenRequest, await read_document(request))
     team = wanted.team if principal.team is None else wanted.team or principal.team
-    problem = _objection(wanted, principal, team)
+    classes = _class_names(wanted, doors)
+    problem = _objection(wanted, principal, team) or _classes_objection(classes, principal)
     if problem is not None:
         raise Refused(problem_of(ProblemCode.INVALID_FIELD, f"{problem.field}: {problem.message}", (problem,)))
     if team is not None and not await doors.store.ensure_team(team):
@@ -38,7 +39,7 @@ async def create_token(request: Request, doors: ServiceDoors, principal: Admin) 
         role=wanted.role,
         team=team,
         node=wanted.node,
-        classes=_class_names(wanted, doors),
+        classes=classes,
         label=wanted.label,
         created_by=principal.name,
         expires_in_seconds=wanted.expires_in_seconds,
@@ -74,9 +75,14 @@ def _objection(wanted: TokenRequest, principal: Principal, team: str | None) -> 
     expires = wanted.expires_in_seconds
     if expires is not None and not expires <= _LONGEST_SECONDS:
         return FieldProblem(field="expires_in_seconds", message=f"must be at most {_LONGEST_SECONDS:.0f}")
-    if principal.classes is not None and not principal.classes.issuperset(wanted.classes or ("",)):
-        return FieldProblem(field="classes", message="must be among those of the token that asks")
     return None
+
+
+def _classes_objection(classes: list[str] | None, principal: Principal) -> FieldProblem | None:
+    """A token that is bound to classes makes none that may use others; ``classes`` None: every class."""
+    if principal.classes is None or (classes is not None and principal.classes.issuperset(classes)):
+        return None
+    return FieldProblem(field="classes", message="must be among those of the token that asks")
 
 
 def _class_names(wanted: TokenRequest, doors: Doors) -> list[str] | None:
