@@ -150,3 +150,14 @@ async def test_a_stop_in_the_batch_that_planned_the_run_is_found_again_after_a_r
     assert (found.stop_at, found.leaves_by) == pytest.approx((told.stop_at, told.leaves_by))
     assert await pool.state(job) == "STOPPING"
     assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LEAVING")]
+
+
+async def test_a_job_that_is_kept_without_leases_is_cancelled_at_once(pool: PoolUnderTest) -> None:
+    """No node knows its run, so there is nobody to wait for."""
+    _, jobs = await kept_behind_a_hold_that_moves(pool)
+    before = await pool.leases()
+    await pool.turn(await pool.command(jobs["kept"], "cancel"))
+    assert await pool.state(jobs["kept"]) == "CANCELLED"
+    assert await pool.sql.fetchval("SELECT state FROM runs WHERE job_id = $1", jobs["kept"]) == "RELEASED"
+    assert await pool.leases() == before
+    assert f"{jobs['kept']}.1" not in pool.planned("a")

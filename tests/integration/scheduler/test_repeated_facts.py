@@ -184,3 +184,24 @@ async def test_a_resume_is_booked_once(pool: PoolUnderTest) -> None:
     later = Resume(step=8, load_seconds=9.0, age_seconds=0.0)
     await pool.turn(node.report(runs=(RunReport(run_id=f"{job}.1", state="running", resumed=later),)))
     assert (await booked(pool), await events(pool)) == (state, told)
+
+
+async def test_a_command_that_comes_twice_in_one_batch_is_carried_out_once(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    command = await pool.command(job, "preempt", run=1)
+    await pool.turn(command, command)
+    assert await pool.outcome(command) == "stopping"
+    assert await pool.sql.fetchval("SELECT count(*) FROM preemptions") == 1
+
+
+async def test_a_priority_given_to_a_job_that_runs_protects_its_run(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    await pool.turn(await pool.command(job, "set_priority", 900))
+    assert await pool.sql.fetchval("SELECT value FROM runs") == 900
+    other = await pool.submit(class_name="high")
+    await pool.turn(*await pool.news())
+    assert (await pool.state(job), await pool.state(other)) == ("RUNNING", "QUEUED")
