@@ -56,6 +56,24 @@ async def test_a_row_that_is_not_what_was_seen_is_loaded_again(pool: PoolUnderTe
     assert await pool.leases() == []
 
 
+@pytest.mark.parametrize("table", ["job_states", "nodes"])
+async def test_no_plan_is_made_over_a_job_or_a_node_that_is_not_what_was_seen(pool: PoolUnderTest, table: str) -> None:
+    node = Node("a")
+    await pool.turn(node.report(accepts_runs=False))
+    job = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.report())
+    await pool.turn(node.exited(f"{job}.1", ended(None, outcome="never_started", run_seconds=0.0)))
+    await pool.sql.execute(f"UPDATE {table} SET version = version + 1")
+    plans = len(pool.plans("a"))
+    with pytest.raises(Stale):
+        await pool.turn(node.exited(f"{job}.2", ended(None, outcome="never_started", run_seconds=0.0)))
+    assert len(pool.plans("a")) == plans
+    await pool.take_over()
+    await pool.turn(node.report())
+    assert [run for run, _, _ in await pool.leases()] == [f"{job}.2"]
+
+
 @pytest.mark.parametrize("committed", [True, False])
 async def test_a_commit_whose_answer_is_lost_is_a_takeover_from_oneself(pool: PoolUnderTest, committed: bool) -> None:
     node = Node("a")
@@ -80,6 +98,28 @@ async def test_a_commit_whose_answer_is_lost_is_a_takeover_from_oneself(pool: Po
     assert await pool.leases() == [(f"{job}.1", "GPU-a-0", "LIVE")]
     assert list(pool.planned("a")) == [f"{job}.1"]
     assert await pool.sql.fetchval("SELECT count(*) FROM runs") == 1
+
+
+@pytest.mark.parametrize("step", ["commit", "settled_commands"])
+async def test_what_a_batch_was_about_waits_for_a_database_that_is_away(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await pool.submit()
+    facts = [*await pool.news(), await pool.command(await pool.submit(), "cancel")]
+
+    async def away(*_: Any, **__: Any) -> Committed:
+        raise ConnectionRefusedError("the database is away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(pool.store, step, away)
+        with pytest.raises(ConnectionRefusedError):
+            await pool.turn(*facts)
+        assert job not in pool.ledger.jobs
+    await pool.turn()
+    assert await pool.state(job) == "STARTING"
+    assert await pool.sql.fetchval("SELECT count(*) FROM applied_commands") == 1
 
 
 async def test_a_choice_that_the_database_refuses_holds_its_job_and_loses_no_fact(pool: PoolUnderTest) -> None:
@@ -108,7 +148,9 @@ async def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_others_are_not
     await pool.turn(*await pool.news())
     await pool.sql.execute("ALTER TABLE runs ADD CONSTRAINT no_such_code CHECK (exit_code <> 77)")
     other = await pool.submit()
-    for _ in range(4):
+    await pool.turn(node.exited(f"{job}.1", ended(77)))
+    assert pool.dead == []  # it is tried again first
+    for _ in range(3):
         await pool.turn(node.exited(f"{job}.1", ended(77)), *await pool.news())
     assert await pool.state(other) == "QUEUED"
     assert {fact.id for fact, _ in pool.dead} == {f"{job}.1/exited"}
