@@ -27,7 +27,7 @@ _FRONTS = 4
 looked at."""
 _KINDS_KEPT = 32
 """Costs are kept for so many kinds of requests, those that were asked for last."""
-_LEFT_CHANGED = 256
+_LEFT_CHANGED = 512
 """So many nodes may have changed when a decision ends: nobody may wait for more of them."""
 _LEFT_STALE = 16
 """So many nodes that have changed are looked at one by one, to see whether anybody is in reach."""
