@@ -57,6 +57,8 @@ def checked(seed: int) -> dict[str, int]:
     count = {"only cards": 0, "something else": 0, "refused": 0}
     a_card = Shape(gpus=1, gpu_type="A")
     for shape in (Shape(gpus=1), Shape(gpus=2), Shape(gpus=1, cpus=4.0), Shape(gpus=2, memory_mib=500), a_card):
+        if not all(placement.suits(card.gpu, shape, DEFAULT) for card in room.cards if room.uniform):
+            continue
         only_cards = placement.only_cards_count(room, shape)
         count["only cards" if only_cards else "something else"] += 1
         staying = [run.run_id for run in state.runs.values() if not is_leaving(run)]
