@@ -1,8 +1,9 @@
 """Who has to leave for a gang: member by member to the node whose set compares best, then nobody who is not needed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from makeway_policy.candidates import Candidate, candidates_on
 from makeway_policy.least import cannot_beat
@@ -10,27 +11,45 @@ from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import barred, legal_plan, place, spare
 from makeway_policy.victim_sets import Plan, plan_of
+from makeway_policy.whole_cards import may_all_leave
 
 _NEAR = 32
 """So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
 
 _PLACES = 64
 """Up to so many pairs of a member and a node, other places are tried for a gang if that spares a victim."""
+_SLACK = 1.0 - 1e-9
+"""A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
+
+_SoFar = tuple[Plan, list[Candidate]]
+"""The members that have a place, and who leaves for them."""
 
 
-def gang_plan(question: Question, hosts: tuple[Host, ...]) -> Plan | None:
+class _Again:
+    """What an iterator gives, from its start as often as it is asked for; no more of it is read than is looked at."""
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        self._known: list[Host] = []
+        self._rest = iter(hosts)
+
+    def __iter__(self) -> Iterator[Host]:
+        yield from self._known
+        for host in self._rest:
+            self._known.append(host)
+            yield host
+
+
+def gang_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     """Member by member to the node whose set compares best, then nobody who is not needed over all."""
-    shape = question.preemptor.job.shape
-    near = tuple(host.node_id for host in hosts[:_NEAR])
+    shape, hosts = question.preemptor.job.shape, _Again(hosts)
+    near = tuple(host.node_id for host in islice(hosts, _NEAR))
     patience = question.now + max((each.grace_seconds for each in candidates_on(question, near)), default=math.inf)
-    taken: list[Candidate] = []
-    nodes: tuple[str, ...] = ()
+    so_far: _SoFar | None = None
     for _ in range(shape.members):
-        best = _best_extension(question, hosts, (nodes, taken), patience)
-        if best is None:
+        so_far = _best_extension(question, hosts, so_far, patience)
+        if so_far is None:
             return None
-        nodes, taken = best[0].nodes, best[1]
-    nodes, taken = _elsewhere(question, nodes, taken, patience)
+    nodes, taken = ((), []) if so_far is None else _elsewhere(question, so_far[0].nodes, so_far[1], patience)
     fits = place(question, nodes, taken, patience)
     if fits is None:
         return None
@@ -72,15 +91,23 @@ def _nodes_for(
     return chosen
 
 
-def _best_extension(
-    question: Question, hosts: Sequence[Host], so_far: tuple[tuple[str, ...], list[Candidate]], patience: float
-) -> tuple[Plan, list[Candidate]] | None:
-    nodes, taken = so_far
+def _best_extension(question: Question, hosts: Iterable[Host], so_far: _SoFar | None, patience: float) -> _SoFar | None:
+    nodes, taken = ((), []) if so_far is None else (so_far[0].nodes, so_far[1])
     highest = float(max((each.run.v for each in taken), default=-1))
-    best: tuple[Plan, list[Candidate]] | None = None
+    # Where victims of the other members were, or these are, one more may need nobody: such nodes are all tried.
+    near = {*nodes, *(node_id for each in taken for node_id in each.run.node_ids)}
+    unseen, settled = set(near), False
+    before = 0.0 if so_far is None or not may_all_leave(question) else so_far[0].cost_gpu_seconds * _SLACK
+    best: _SoFar | None = None
     for host in hosts:
-        if best is not None and cannot_beat(question, replace(host, v=max(host.v, highest)), best[0].key):
+        if best is not None and host.node_id not in near:
+            least = replace(host, v=max(host.v, highest), cost=before + host.cost)
+            settled = settled or cannot_beat(question, least, best[0].key)
+        if settled and not unseen:
             break
+        if settled and host.node_id not in near:
+            continue
+        unseen.discard(host.node_id)
         if question.preemptor.job.shape.distinct_nodes and host.node_id in nodes:
             continue
         option = _extend(question, (*nodes, host.node_id), taken, patience)
@@ -93,9 +120,7 @@ def _best_extension(
     return best
 
 
-def _extend(
-    question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float
-) -> tuple[Plan, list[Candidate]] | None:
+def _extend(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> _SoFar | None:
     """The set grown until one more member fits on the last of the nodes."""
     mine = {each.run.run_id for each in taken}
     rest = [each for each in candidates_on(question, nodes[-1:]) if each.run.run_id not in mine]

@@ -23,8 +23,9 @@ _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
 _AT_ONCE = 32
 _FRONTS = 4
-"""So many nodes at once are picked from all, and so often, before the others are put in order: hardly ever more are
-looked at."""
+_AFTER = 1024
+"""So many nodes at once are picked from all, and so often, before the others are put in order and come by so many:
+hardly ever more are looked at, but for gangs."""
 _KINDS_KEPT = 32
 """Costs are kept for so many kinds of requests, those that were asked for last."""
 _LEFT_CHANGED = 512
@@ -251,4 +252,4 @@ def _in_order(tops: Floats, costs: Floats, ids: Rows) -> Iterator[Rows]:
         yield front[np.lexsort((ids[front], costs[front]))]
         rest = np.setdiff1d(rest, front, assume_unique=True)
     rest = rest[np.lexsort((ids[rest], costs[rest], tops[rest]))]
-    yield from (rest[first : first + _AT_ONCE] for first in range(0, rest.size, _AT_ONCE))
+    yield from (rest[first : first + _AFTER] for first in range(0, rest.size, _AFTER))

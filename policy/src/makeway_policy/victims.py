@@ -41,7 +41,7 @@ def best_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     if not (preemptor.by_priority or preemptor.by_reclaim):
         return None
     if preemptor.job.shape.members > 1:
-        return gang_plan(question, tuple(hosts))
+        return gang_plan(question, hosts)
     best: Plan | None = None
     soonest: Plan | None = None
     ties = 0

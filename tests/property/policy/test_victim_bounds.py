@@ -80,6 +80,7 @@ def verdicts(seed: int) -> list[Verdict]:
     for shape in (
         Shape(gpus=1), Shape(gpus=2), Shape(gpus=2, topology=Topology.REQUIRE), Shape(gpus=4), Shape(gpus=1, cpus=20.0),
         Shape(gpus=1, shares=1), Shape(gpus=1, members=3), Shape(gpus=2, affinity=(("kin", "k"),)), Shape(gpus=3),
+        Shape(gpus=2, members=2, distinct_nodes=True), Shape(gpus=1, members=4), Shape(gpus=2, members=3),
     ):  # fmt: skip
         for name in ("urgent", "high"):
             avoided = random.choice([frozenset(), frozenset({"n0/0", "n1/1"})])
@@ -96,7 +97,7 @@ def verdicts(seed: int) -> list[Verdict]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), 175])  # 175: a member where others of the gang make room already
 def test_no_better_set_is_on_a_node_that_was_passed_over(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = verdicts(seed)
     for module in (victims, gang_victims):
