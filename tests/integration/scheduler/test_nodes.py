@@ -1,6 +1,9 @@
 """What nodes say of themselves and their GPUs: who may say it, and what outlives the next report."""
 
+from typing import Any
+
 import pytest
+from makeway_scheduler.store import Committed
 from makeway_schemas.facts import Ack, GpuHealthChanged, GpuReport, PlanNumber, RunReport
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, start_job
 
@@ -189,3 +192,24 @@ async def test_a_report_repeats_an_ack_that_was_lost(pool: PoolUnderTest) -> Non
     job = await start_job(pool, node)
     await pool.turn(node.report(runs=(RunReport(run_id=f"{job}.1", state="running", ack=Ack(step=4)),)))
     assert await pool.sql.fetchval("SELECT last_ack_step FROM job_states") == 4
+
+
+async def test_a_run_that_is_given_up_is_told_to_stop_after_a_database_that_was_away(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a batch that failed has seen must not count as told."""
+    node = Node("a")
+    await pool.turn(node.report())
+    newest = pool.plans("a")[-1]
+    node.plan = PlanNumber(epoch=newest.epoch, number=newest.number)
+    stray = node.report(runs=(RunReport(run_id="00000000zzzz.1", state="running"),))
+
+    async def away(*_: Any, **__: Any) -> Committed:
+        raise ConnectionRefusedError("the database is away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(pool.store, "commit", away)
+        with pytest.raises(ConnectionRefusedError):
+            await pool.turn(stray)
+    await pool.turn()
+    assert pool.planned("a")["00000000zzzz.1"].verb == "STOP"

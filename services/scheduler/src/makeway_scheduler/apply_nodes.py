@@ -149,8 +149,9 @@ def _see_strays(ledger: Ledger, fact: NodeReport) -> None:
     strays = frozenset(
         report.run_id for report in fact.runs if report.state != "ended" and _is_stray(ledger, fact, report)
     )
-    if strays != ledger.strays.get(fact.node_id, frozenset()):
-        ledger.strays[fact.node_id] = strays
+    told = ledger.batch.strays.get(fact.node_id, ledger.strays.get(fact.node_id, frozenset()))
+    if strays != told:
+        ledger.batch.strays[fact.node_id] = strays
         ledger.batch.plans_for.add(fact.node_id)
 
 

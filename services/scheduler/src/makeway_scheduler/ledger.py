@@ -29,6 +29,7 @@ class Batch:
     bound: list[dict[str, Any]] = field(default_factory=list)
     explanations: dict[str, dict[str, Any]] = field(default_factory=dict)
     drains_told: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    strays: dict[str, frozenset[str]] = field(default_factory=dict)
     applied_commands: dict[int, str] = field(default_factory=dict)
     plans_for: set[str] = field(default_factory=set)
     ended_jobs: dict[str, int] = field(default_factory=dict)
@@ -94,6 +95,7 @@ class Ledger:
         self.state.commit()
         self._draining = self.draining()
         self.drains_told.update(self.batch.drains_told)
+        self.strays.update(self.batch.strays)
         over = [run for run_id in self.runs.touched() if (run := self.runs.get(run_id)) and run.released]
         jobs = [*self.jobs.touched(), *(run.job_id for run in over)]
         for run in over:
