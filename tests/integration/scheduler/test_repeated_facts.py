@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from makeway_scheduler import ledger
 from makeway_schemas.facts import Ack, Fact, GpuEmpty, Resume, RunReport, RunResumed
 from scheduler_harness import Node, PoolUnderTest, ended, preempted, start_job
 
@@ -205,3 +206,22 @@ async def test_a_priority_given_to_a_job_that_runs_protects_its_run(pool: PoolUn
     other = await pool.submit(class_name="high")
     await pool.turn(*await pool.news())
     assert (await pool.state(job), await pool.state(other)) == ("RUNNING", "QUEUED")
+
+
+async def test_a_job_whose_end_memory_has_forgotten_is_not_run_again(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends of so many jobs are kept; of older ones the database is asked."""
+    monkeypatch.setattr(ledger, "ENDED_JOBS_KEPT", 1)
+    node = Node("a", gpus=3)
+    await pool.turn(node.report())
+    jobs = [await pool.submit() for _ in range(3)]
+    told = await pool.news()
+    await pool.turn(*told)
+    for number in (1, 0, 2):
+        await pool.turn(node.exited(f"{jobs[number]}.1", ended()))
+    assert list(pool.ledger.ended) == [jobs[2]]
+    before = await booked(pool)
+    await pool.turn(*told)
+    assert await booked(pool) == before
+    assert len(pool.ledger.jobs) == 0

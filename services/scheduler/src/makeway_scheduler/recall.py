@@ -36,13 +36,12 @@ async def complete(ledger: Ledger, store: Store, facts: list[Fact]) -> list[Fact
     commands = [fact.command_id for fact in facts if isinstance(fact, CommandIssued | NodeCommandIssued)]
     if not unknown and not commands:
         return facts
-    found, ended = await store.admitted(sorted(unknown)) if unknown else ([], set())
+    found = await store.unapplied_of(sorted(unknown)) if unknown else []
     done, ledger.overtaken = await store.settled_commands(commands) if commands else (frozenset(), frozenset())
-    skip = ended | ({fact.job.job_id for fact in facts if isinstance(fact, JobAdmitted)} & unknown)
     rest = [
         fact
         for fact in facts
-        if not (isinstance(fact, JobAdmitted) and fact.job.job_id in skip)
+        if not (isinstance(fact, JobAdmitted) and fact.job.job_id in unknown)
         and not (isinstance(fact, CommandIssued | NodeCommandIssued) and fact.command_id in done)
     ]
     return [*found, *_commands_in_order(rest)]

@@ -190,11 +190,9 @@ class Store:
             nodes=result["nodes"],
         )
 
-    async def admitted(self, job_ids: Sequence[str]) -> tuple[list[JobAdmitted], set[str]]:
-        """Jobs by id as facts, and the ids of those that have ended."""
-        rows = [row async for row in _QUERIES.find_jobs(self._pool, job_ids=list(job_ids))]
-        ended = {row["job_id"] for row in rows if row["ended"]}
-        return [admitted_of(row) for row in rows if not row["applied"]], ended
+    async def unapplied_of(self, job_ids: Sequence[str]) -> list[JobAdmitted]:
+        """Those of these jobs that no scheduler has applied, as facts."""
+        return [admitted_of(row) async for row in _QUERIES.find_unapplied_of(self._pool, job_ids=list(job_ids))]
 
     async def unapplied(self, *, ever: bool) -> list[JobAdmitted | CommandIssued | NodeCommandIssued]:
         """Jobs and commands that no scheduler has applied, of the last minutes or of all time."""

@@ -113,11 +113,11 @@ SELECT policy_id, body FROM policies WHERE pool_id = :pool AND policy_id > :know
 -- The highest order of admission so far.
 SELECT coalesce(max(admission_order), 0) AS floor FROM jobs WHERE pool_id = :pool;
 
--- name: find_jobs
--- Jobs as admission wrote them, with whether they are applied and ended.
-SELECT j.job_id, j.admission_order, j.pool_id, j.team_id, j.class_name, j.spec, j.submitted_by, j.submitted_at, j.traceparent,
-    s.job_id IS NOT NULL AS applied, s.ended_at IS NOT NULL AS ended
-FROM jobs AS j LEFT JOIN job_states AS s USING (job_id) WHERE j.job_id = ANY (:job_ids::text[]);
+-- name: find_unapplied_of
+-- Those of these jobs that no scheduler has applied, as admission wrote them.
+SELECT j.job_id, j.admission_order, j.pool_id, j.team_id, j.class_name, j.spec, j.submitted_by, j.submitted_at, j.traceparent
+FROM jobs AS j WHERE j.job_id = ANY (:job_ids::text[])
+    AND NOT EXISTS (SELECT 1 FROM job_states AS s WHERE s.job_id = j.job_id);
 
 -- name: find_unapplied_jobs
 -- Jobs admitted since a time that no scheduler has applied: the level-triggered twin of JobAdmitted.
