@@ -3,7 +3,7 @@
 import pytest
 from makeway_schemas.facts import RunReport
 from makeway_schemas.plans import Verb
-from scheduler_harness import Node, PoolUnderTest, ended, preempt, start_job
+from scheduler_harness import Node, PoolUnderTest, ended, preempt, preempted, start_job
 
 
 async def fall_silent(pool: PoolUnderTest, *nodes: Node) -> None:
@@ -248,3 +248,22 @@ async def test_a_gpu_where_something_was_left_behind_stays_so_under_a_new_owner(
     await pool.take_over()
     await pool.turn(node.report(runs=[alive(f"{job}.1", "GPU-a-0")]))
     assert (await pool.leases(), await pool.sql.fetchval("SELECT condition FROM gpus")) == ([], "occupied")
+
+
+async def test_a_hold_that_is_taken_back_on_a_dead_node_has_never_started(pool: PoolUnderTest) -> None:
+    """Its node has not answered yet, and nobody is before it any more: it counts against nobody."""
+    node = Node("a")
+    await pool.turn(node.report())
+    victim = await start_job(pool, node, class_name="low")
+    heir = await pool.submit()
+    await pool.turn(*await pool.news())
+    await pool.turn(node.exited(f"{victim}.1", preempted(), empty=()))
+    sick = [gpu.model_copy(update={"condition": "quarantined", "reason": "x"}) for gpu in node.report().gpus]
+    over = RunReport(run_id=f"{victim}.1", state="ended", end=preempted())
+    await pool.turn(node.report(gpus=tuple(sick), runs=(over,)))
+    assert pool.planned("a")[f"{heir}.1"].verb is Verb.WITHDRAW
+    await fall_silent(pool, node)
+    await declare_dead(pool, node)
+    assert await end_causes(pool, heir) == ["never_started"]
+    assert await pool.sql.fetchval("SELECT infrastructure_failures FROM job_states WHERE job_id = $1", heir) == 0
+    assert await pool.leases() == []
