@@ -86,3 +86,12 @@ async def test_commands_about_other_jobs_overtake_nothing(pool: PoolUnderTest) -
     await pool.turn(await pool.command(other, "set_priority", 600))
     await pool.turn(older)
     assert await pool.outcome(older) == "set"
+
+
+async def test_a_priority_and_limits_do_not_overtake_each_other(pool: PoolUnderTest) -> None:
+    job = await waiting_job(pool)
+    priority, deadline = await pool.command(job, "set_priority", 400), await limits(pool, job, deadline=None)
+    time_limit, newest = await limits(pool, job, time_limit=60.0), await pool.command(job, "set_priority", 600)
+    for command in (deadline, priority, newest, time_limit):
+        await pool.turn(command)
+        assert await pool.outcome(command) == "set"

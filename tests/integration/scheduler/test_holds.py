@@ -161,3 +161,19 @@ async def test_a_job_that_is_kept_without_leases_is_cancelled_at_once(pool: Pool
     assert await pool.sql.fetchval("SELECT state FROM runs WHERE job_id = $1", jobs["kept"]) == "RELEASED"
     assert await pool.leases() == before
     assert f"{jobs['kept']}.1" not in pool.planned("a")
+
+
+async def test_a_hold_that_is_cancelled_moves_nowhere_and_keeps_no_other_gpu(pool: PoolUnderTest) -> None:
+    """Until its node has answered it has its leases, though its job wants none any more."""
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    jobs = [await start_job(pool, node, cpus=1, memory="16MiB") for _ in range(2)]
+    urgent = await pool.submit(class_name="urgent", cpus=1, memory="16MiB")
+    await pool.turn(*await pool.news())
+    await pool.turn(await pool.command(urgent, "cancel"))
+    ending = jobs[0] if await pool.state(jobs[0]) == "RUNNING" else jobs[1]
+    other = await pool.submit(cpus=1, memory="16MiB")
+    await pool.turn(node.exited(f"{ending}.1", ended(), empty=[await gpu_of(pool, ending)]), *await pool.news())
+    assert await pool.state(other) == "STARTING"
+    assert await pool.sql.fetchval("SELECT count(*) FROM decisions WHERE choice = 'withdraw'") == 0
+    assert pool.planned("a")[f"{urgent}.1"].verb is Verb.STOP

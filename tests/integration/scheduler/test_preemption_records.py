@@ -1,5 +1,6 @@
 """The record of a preemption: whole, also where messages were lost or the victim was quicker."""
 
+import pytest
 from makeway_schemas.facts import Resume, RunEnd, RunReport
 from makeway_schemas.plans import Verb
 from makeway_schemas.states import LeaseState, StopCause
@@ -143,3 +144,21 @@ async def test_the_record_of_a_victim_that_is_cancelled_under_its_notice_ends(po
     record = await pool.sql.fetchrow("SELECT void, exited_at, empty_at FROM preemptions")
     assert record["void"]
     assert None not in (record["exited_at"], record["empty_at"])
+
+
+@pytest.mark.parametrize("kind", ["void", "long ago", "today"])
+async def test_a_new_owner_counts_against_a_job_the_preemptions_that_its_predecessor_counted(
+    pool: PoolUnderTest, kind: str
+) -> None:
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    if kind == "void":
+        await pool.turn(node.exited(f"{victim}.1", RunEnd(outcome="lost")), node.started(f"{urgent}.1"))
+    else:
+        await pool.turn(node.noticed(f"{victim}.1"), node.exited(f"{victim}.1", preempted()))
+    if kind == "long ago":
+        await pool.sql.execute("UPDATE preemptions SET exited_at = exited_at - interval '25 hours'")
+    counted = pool.ledger.jobs[victim].preempted_at
+    assert len(counted) == (0 if kind == "void" else 1)
+    await pool.take_over()
+    assert len(pool.ledger.jobs[victim].preempted_at) == (1 if kind == "today" else 0)
