@@ -5,13 +5,16 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from makeway_policy.choices import Choice, Withdraw
 from makeway_runtime.errors import CommitUncertain
 from makeway_runtime.kafka.publisher import Publisher
-from makeway_scheduler import owner, store
-from makeway_scheduler.errors import Fenced, Stale
+from makeway_scheduler import cycle, enact, job_moves, owner, steps, store
+from makeway_scheduler.errors import Fenced, SchedulerError, Stale
+from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.store import Committed
 from makeway_schemas.facts import PlanNumber
-from scheduler_harness import Node, PoolUnderTest, ended
+from makeway_schemas.states import JobState
+from scheduler_harness import Node, PoolUnderTest, ended, preempt, start_job
 
 
 async def test_a_former_owner_writes_nothing(pool: PoolUnderTest) -> None:
@@ -137,6 +140,30 @@ async def test_a_choice_that_the_database_refuses_holds_its_job_and_loses_no_fac
     pool.cycle.steps.decide_again()
     await pool.turn()
     assert sorted(run for run, _, _ in await pool.leases()) == sorted([f"{good}.1", f"{running}.1"])
+
+
+async def test_a_choice_about_a_job_that_has_a_run_fails_alone_and_leaves_the_job_as_it_is(
+    pool: PoolUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only who waits can be held."""
+    node = Node("a")
+    victim, urgent = await preempt(pool, node)
+    real = enact.enact
+
+    def refuse(ledger: Ledger, choice: Choice, now: float) -> None:
+        if isinstance(choice, Withdraw):
+            raise ValueError("no such thing")
+        real(ledger, choice, now)
+
+    monkeypatch.setattr(steps, "enact", refuse)
+    monkeypatch.setattr(cycle, "enact", refuse)
+    await pool.turn(await pool.node_command("a", "cordon"))
+    assert (await pool.state(victim), await pool.state(urgent)) == ("STOPPING", "RESERVED")
+    assert await pool.sql.fetchval("SELECT cordoned FROM nodes")
+    monkeypatch.undo()
+    pool.cycle.steps.decide_again()
+    await pool.turn()
+    assert pool.planned("a")[f"{urgent}.1"].verb == "WITHDRAW"
 
 
 async def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_others_are_not(
@@ -341,3 +368,24 @@ async def test_a_run_without_its_job_stops_nobody(pool: PoolUnderTest) -> None:
     job = await pool.submit()
     await pool.turn(node.report(), *await pool.news())
     assert await pool.state(job) == "STARTING"
+
+
+async def test_a_move_of_a_job_that_the_table_does_not_name_is_refused(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    job = await start_job(pool, node)
+    with pytest.raises(SchedulerError, match="may not go from RUNNING to RESERVED"):
+        job_moves.move(pool.ledger, pool.ledger.jobs[job], JobState.RESERVED)
+    assert pool.ledger.jobs[job].state is JobState.RUNNING
+
+
+async def test_that_an_event_was_published_is_stored_once_by_the_next_batch(pool: PoolUnderTest) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await start_job(pool, node)
+    told = set(pool.outlet.published())
+    assert told
+    await pool.turn(node.report(wants_plan=True))
+    assert not told & set(pool.outlet.published())
+    rows = await pool.sql.fetch("SELECT event_id FROM job_events WHERE published")
+    assert told <= {row["event_id"] for row in rows}
