@@ -162,3 +162,27 @@ async def test_a_new_owner_counts_against_a_job_the_preemptions_that_its_predece
     assert len(counted) == (0 if kind == "void" else 1)
     await pool.take_over()
     assert len(pool.ledger.jobs[victim].preempted_at) == (1 if kind == "today" else 0)
+
+
+async def test_each_step_is_kept_in_the_record_that_it_belongs_to(pool: PoolUnderTest) -> None:
+    node = Node("a", gpus=2)
+    await pool.turn(node.report())
+    victims = [await start_job(pool, node) for _ in range(2)]
+    for _ in range(2):
+        await pool.submit(class_name="urgent")
+        await pool.turn(*await pool.news())
+    gone, other = victims
+    heir, gpu = await pool.sql.fetchrow(
+        "SELECT p.preemptor_run, l.gpu_id FROM preemptions AS p JOIN leases AS l ON l.run_id = p.victim_run "
+        "WHERE p.victim_job = $1",
+        gone,
+    )
+    await pool.turn(
+        node.noticed(f"{gone}.1"), node.acked(f"{gone}.1", 7), node.exited(f"{gone}.1", preempted(), empty=[gpu]),
+        node.started(heir),
+    )  # fmt: skip
+    steps = "noticed_at, acked_at, acked_step, exited_at, empty_at, bound_at, lost_gpu_seconds"
+    row = await pool.sql.fetchrow(f"SELECT {steps} FROM preemptions WHERE victim_job = $1", gone)
+    assert None not in tuple(row)
+    row = await pool.sql.fetchrow(f"SELECT {steps} FROM preemptions WHERE victim_job = $1", other)
+    assert set(row) == {None}
