@@ -1,13 +1,15 @@
 """Between broker and handler: nothing is lost, nothing blocks."""
 
 import asyncio
+import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
 from makeway_runtime.cloudevents import EventHeaders, to_headers
-from makeway_runtime.errors import TransientError
+from makeway_runtime.errors import PublishUncertain, TransientError
 from makeway_runtime.kafka.delivery import Delivery, Handler
 from makeway_runtime.kafka.messages import Incoming, Poison, PoisonFound
 from makeway_runtime.tracing import current_traceparent
@@ -82,6 +84,49 @@ async def test_a_handler_error_loses_nothing() -> None:
     assert kept.poison == []
 
 
+async def test_what_may_pass_is_waited_for_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count(time.monotonic(), 3600.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(hours))
+    tries: list[int] = []
+
+    async def handler(_batch: Sequence[Incoming]) -> None:
+        tries.append(1)
+        if len(tries) < 20:
+            raise TransientError("database away")
+
+    kept = await delivered(handler, [FakeRecord(offset=0)])
+    assert (len(tries), kept.poison) == (20, [])
+
+
+async def test_a_fault_that_passes_costs_no_message() -> None:
+    seen: list[list[int]] = []
+
+    async def handler(batch: Sequence[Incoming]) -> None:
+        seen.append(offsets(batch))
+        if len(seen) < 4:
+            raise KeyError("bug")
+
+    kept = await delivered(handler, [FakeRecord(offset=0), FakeRecord(offset=1)])
+    assert (seen, kept.poison) == ([[0, 1]] * 4, [])
+
+
+async def test_poison_is_kept_however_often_that_fails_at_first() -> None:
+    kept = Kept()
+    tries: list[int] = []
+
+    async def on_poison(poison: Poison) -> None:
+        tries.append(poison.offset)
+        if len(tries) < 4:
+            raise PublishUncertain("the broker is away")
+        await kept(poison)
+
+    async def handler(_batch: Sequence[Incoming]) -> None:
+        raise PoisonFound({(0, 0): "no such version"})
+
+    await Delivery(handler=handler, on_poison=on_poison).deliver([FakeRecord(offset=0)])
+    assert (tries, kept.offsets) == ([0] * 4, [0])
+
+
 async def test_poison_by_its_headers_is_set_aside_and_the_stream_goes_on() -> None:
     seen: list[list[int]] = []
 
@@ -106,6 +151,33 @@ async def test_poison_that_the_handler_names_is_set_aside_and_the_rest_comes_aga
     kept = await delivered(handler, [FakeRecord(offset=offset) for offset in range(3)])
     assert seen == [[0, 1, 2], [0, 2]]
     assert [(poison.offset, poison.reason) for poison in kept.poison] == [(1, "no such version")]
+
+
+async def test_poison_is_known_by_its_partition_too() -> None:
+    seen: list[list[int]] = []
+
+    async def handler(batch: Sequence[Incoming]) -> None:
+        seen.append([message.partition for message in batch])
+        if 0 in seen[-1]:
+            raise PoisonFound({(0, 1): "no such version"})
+
+    kept = await delivered(handler, [FakeRecord(offset=1), FakeRecord(offset=1, partition=1)])
+    assert seen == [[0, 1], [1]]
+    assert [poison.partition for poison in kept.poison] == [0]
+
+
+async def test_poison_that_is_named_after_a_fault_is_set_aside_at_once() -> None:
+    seen: list[list[int]] = []
+
+    async def handler(batch: Sequence[Incoming]) -> None:
+        seen.append(offsets(batch))
+        if len(seen) == 1:
+            raise KeyError("bug")
+        if 1 in offsets(batch):
+            raise PoisonFound({(0, 1): "no such version"})
+
+    kept = await delivered(handler, [FakeRecord(offset=0), FakeRecord(offset=1)])
+    assert (seen, kept.offsets) == ([[0, 1], [0, 1], [0]], [1])
 
 
 async def test_a_message_that_always_fails_is_isolated_and_only_it_is_set_aside() -> None:
