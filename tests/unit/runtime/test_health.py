@@ -1,14 +1,17 @@
 """Health: red means stuck, green means working; the page never hangs on a probe."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from makeway_runtime import health
 from makeway_runtime.errors import StuckService
 from makeway_runtime.health import Check, HealthServer, Watchdog, ask, reader_check, stuck_check
 
@@ -122,3 +125,15 @@ async def test_the_watchdog_leaves_alone_what_is_red_but_not_vital() -> None:
     watchdog = Watchdog([Check(name="database", probe=red)], limit_seconds=0.0, step_seconds=0.001)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(watchdog.run(), 0.05)
+
+
+async def test_only_what_is_red_on_end_counts_against_the_watchdogs_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(1000.0, 10.0)
+    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    answers = iter(["red", "red", None, "red", "red", "red", "red for 30 s", "never asked"])
+
+    async def probe() -> str | None:
+        return next(answers)
+
+    with pytest.raises(StuckService, match="red for 30 s"):
+        await Watchdog([Check(name="x", probe=probe, vital=True)], limit_seconds=25.0, step_seconds=0.0).run()
