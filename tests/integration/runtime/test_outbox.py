@@ -11,10 +11,11 @@ import servers
 from asyncpg.pool import Pool
 from makeway.local.servers import ServerProcess
 from makeway_runtime import tracing
+from makeway_runtime.kafka.messages import Outgoing
 from makeway_runtime.kafka.publisher import Publisher
 from makeway_runtime.postgres import outbox as outbox_module
 from makeway_runtime.postgres.outbox import Outbox, OutboxRow, OutboxStore
-from makeway_runtime.postgres.pool import Connection, open_pool, transaction
+from makeway_runtime.postgres.pool import Connection, DedicatedConnection, open_pool, transaction
 from makeway_schemas.topics import TopicSpec
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -188,6 +189,38 @@ async def test_more_rows_than_memory_keeps_come_by_the_sweeper(
         async with running(stand.outbox):
             await eventually(lambda: len(stand.reading.values) >= 10)
     assert stand.reading.values == list(range(10))
+
+
+class Posts:
+    """A broker that takes everything at once."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        self.values += [message.value for message in messages]
+
+
+async def test_a_process_that_does_not_sweep_publishes_its_own_rows_again_after_too_many(
+    database: servers.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each of its rows would wait for the other's sweep, for as long as it lives."""
+    monkeypatch.setattr(outbox_module, "MAX_QUEUED_ROWS", 3)
+    monkeypatch.setattr(outbox_module, "LOCK_RETRY_SECONDS", 0.01)
+    await servers.execute(database.dsn, TABLE)
+    settings, posts = database_settings(database.dsn), Posts()
+    sweeper = await DedicatedConnection.open(settings, service="test", on_lost=lambda: None)
+    assert await sweeper.try_lock("outbox/test")
+    pool = await open_pool(settings, service="test")
+    outbox = Outbox(settings, pool, posts, STORE)  # type: ignore[arg-type]
+    outbox.committed([row(number, "t", "too many") for number in range(4)])
+    async with running(outbox), asyncio.timeout(10):
+        while not posts.values:
+            outbox.committed([row(9, "t", "later")])
+            await asyncio.sleep(0.01)
+    assert set(posts.values) == {b"later"}
+    await sweeper.close()
+    await pool.close()
 
 
 async def test_the_trace_goes_through_the_outbox(

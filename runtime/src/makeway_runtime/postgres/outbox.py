@@ -168,6 +168,8 @@ class Outbox:
         try:
             while not await owner.try_lock(f"outbox/{self._store.shard}"):
                 await self._delete_acknowledged()
+                if not self._queue:
+                    self._overflowed = False  # what was too much is the sweeper's; what comes now need not wait for it
                 await asyncio.sleep(LOCK_RETRY_SECONDS)
             while not lost.is_set():
                 swept = await self._sweep(owner.connection)
