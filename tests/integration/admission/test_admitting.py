@@ -107,3 +107,22 @@ async def test_published_rows_are_forgotten_in_the_next_transaction(connections:
     (first,) = await admit_jobs(connections[0], "default", [], [request()])
     await admit_jobs(connections[0], "default", [first.outbox_id or 0, 12345], [request(team="nosuch")])
     assert await connections[0].fetchval("SELECT count(*) FROM admission_outbox") == 0
+
+
+async def test_a_job_takes_a_place_in_its_own_teams_queue_alone(
+    connections: list[Connection], database: servers.Database
+) -> None:
+    await servers.execute(database.dsn, "INSERT INTO teams (team_id, max_queued) VALUES ('team-b', 1)")
+    batch = [request(), request(team="team-b"), request(team="team-b"), request()]
+    written = await admit_jobs(connections[0], "default", [], batch)
+    assert [each.outcome for each in written] == ["admitted", "admitted", "queue_full", "queue_full"]
+
+
+async def test_only_rows_that_are_published_are_forgotten(
+    connections: list[Connection], database: servers.Database
+) -> None:
+    await servers.execute(database.dsn, "UPDATE teams SET max_queued = 5")
+    first, second = await admit_jobs(connections[0], "default", [], [request(), request()])
+    (third,) = await admit_jobs(connections[0], "default", [first.outbox_id or 0], [request()])
+    rows = await connections[0].fetch("SELECT outbox_id FROM admission_outbox ORDER BY outbox_id")
+    assert [row["outbox_id"] for row in rows] == [second.outbox_id, third.outbox_id]

@@ -322,3 +322,20 @@ async def test_an_end_of_a_former_boot_is_as_old_as_nobody_knows(first: NodeRun,
     second.adopt()
     assert (await second.facts.wait(1, "run_exited")).end.exit_code == 3
     assert (second.node.runs[run_id(1)].ended_ns or 0) <= clock.now_ns()
+
+
+async def test_another_time_limit_counts_from_the_start_of_a_run_that_an_earlier_executor_started(
+    first: NodeRun, second: NodeRun
+) -> None:
+    run = planned(1, time_limit_seconds=1000.0)
+    first.plan(run)
+    await first.facts.wait(1, "run_started")
+    first.close()
+    second.adopt()
+    await second.facts.wait(1, "run_started")
+    started_ns = second.node.runs[run_id(1)].started_ns
+    assert started_ns is not None
+    second.node.runs[run_id(1)].started_ns = started_ns - 100 * 10**9
+    second.plan(run.model_copy(update={"time_limit_seconds": 100.5}))
+    end = (await second.facts.wait(1, "run_exited")).end
+    assert end.cause is StopCause.TIME_LIMIT
