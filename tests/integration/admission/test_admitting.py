@@ -126,3 +126,19 @@ async def test_only_rows_that_are_published_are_forgotten(
     (third,) = await admit_jobs(connections[0], "default", [first.outbox_id or 0], [request()])
     rows = await connections[0].fetch("SELECT outbox_id FROM admission_outbox ORDER BY outbox_id")
     assert [row["outbox_id"] for row in rows] == [second.outbox_id, third.outbox_id]
+
+
+@pytest.mark.parametrize("need", ["class_needs_allowance", "not_preemptible", "hard_group"])
+async def test_an_allowance_bounds_each_job_and_without_one_not_even_a_job_without_gpus_may(
+    connections: list[Connection], database: servers.Database, need: str
+) -> None:
+    def asked(gpus: int) -> JobRequest:
+        return request(whole_gpus=gpus, **{need: True})
+
+    await servers.execute(database.dsn, "UPDATE teams SET max_queued = 5")
+    (without,) = await admit_jobs(connections[0], "default", [], [asked(0)])
+    allowed = '{"normal": 2, "not_preemptible": 2, "hard_groups": 2}'
+    await servers.execute(database.dsn, f"UPDATE teams SET allowances = '{allowed}'")
+    within, beyond = await admit_jobs(connections[0], "default", [], [asked(2), asked(3)])
+    assert without.outcome == beyond.outcome != within.outcome == "admitted"
+    assert (without.bound, beyond.bound) == (0, 2)

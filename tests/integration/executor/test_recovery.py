@@ -339,3 +339,26 @@ async def test_another_time_limit_counts_from_the_start_of_a_run_that_an_earlier
     second.plan(run.model_copy(update={"time_limit_seconds": 100.5}))
     end = (await second.facts.wait(1, "run_exited")).end
     assert end.cause is StopCause.TIME_LIMIT
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_another_time_limit_reaches_a_run_that_is_not_followed_yet(
+    first: NodeRun, second: NodeRun, again: bool
+) -> None:
+    """The plan is said once; it holds from the run's start. What a later plan has taken back does not."""
+    run = planned(1, time_limit_seconds=1000.0)
+    first.plan(run)
+    await first.facts.wait(1, "run_started")
+    first.close()
+    path = first.state / "runs" / run_id(1) / "started.json"
+    started = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**started, "boottime_ns": started["boottime_ns"] - 100 * 10**9}))
+    second.adopt()
+    second.plan(run.model_copy(update={"time_limit_seconds": 100.01}))
+    if again:
+        second.plan(run)
+    await second.facts.wait(1, "run_started")
+    if again:
+        second.plan(stopped(run))
+    end = (await second.facts.wait(1, "run_exited")).end
+    assert end.cause is (StopCause.PREEMPT if again else StopCause.TIME_LIMIT)

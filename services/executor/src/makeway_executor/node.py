@@ -111,6 +111,7 @@ class Node:
         if run.link is None:
             return
         run.link.send(shim.watch_line(run.key))
+        self._send_time_limit(run)
         if run.stop_wanted is not None:
             run.stop_sent = None
             self._send_stop(run)
@@ -163,6 +164,8 @@ class Node:
     def _learn(self, planned: PlannedRun) -> None:
         """A run of which only its end was left here: the plan knows its GPUs, which are proven empty and told now."""
         run = self.runs.get(planned.run_id)
+        if run is not None:
+            run.limit_wanted = None  # what an older plan wanted
         if run is None or run.planned is not None or run.end is None:
             return
         run.planned = planned
@@ -289,11 +292,18 @@ class Node:
 
     def _change_time_limit(self, planned: PlannedRun) -> None:
         run = self.runs[planned.run_id]
-        remaining = planned.time_limit_seconds
-        if remaining is not None and run.started_ns is not None:
-            remaining = max(0.0, remaining - clock.age_seconds(run.started_ns))
+        run.limit_wanted = planned
+        self._send_time_limit(run)
+
+    def _send_time_limit(self, run: Run) -> None:
+        planned = run.limit_wanted
+        if planned is None:
+            return
+        remaining, started_ns = planned.time_limit_seconds, run.started_ns or run.folder.started_ns()
+        if remaining is not None and started_ns is not None:
+            remaining = max(0.0, remaining - clock.age_seconds(started_ns))
         if run.link is not None and run.link.send(shim.time_limit_line(remaining)):
-            run.planned = planned
+            run.planned, run.limit_wanted = planned, None
 
     def _forget(self, run: Run) -> None:
         if run.booked:

@@ -40,6 +40,8 @@ class Run:
     exit_told: bool = False
     stop_wanted: Stop | None = None
     stop_sent: StopCause | None = None
+    limit_wanted: PlannedRun | None = None
+    """Of the newest plan, where it names another time limit than the run's shim has been told."""
     booked: bool = False
     log_stored: int = 0
     """Bytes of its log that admission holds."""

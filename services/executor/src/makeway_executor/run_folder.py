@@ -85,6 +85,11 @@ class RunFolder:
         """Process id, start ticks, boot id and time of the job's process, or None when it never ran."""
         return _read_record(self.path / "started.json")
 
+    def started_ns(self) -> int | None:
+        """When the job's process began, in nanoseconds since boot; None when it never ran."""
+        started = self.read_started()
+        return None if started is None else int(started["boottime_ns"])
+
     def read_journal(self) -> Journal:
         """What was promised. A last line that was cut off was promised to nobody."""
         found: dict[str, Any] = {}
