@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from makeway_executor.housekeeping import disk_refusal, expire_checkpoints, writable_cgroup
-from makeway_executor.launch import mark_finished
+from makeway_executor.launch import FINISHED_MARK, NodeFolders, mark_finished, prepare
 from makeway_executor.plan_number import PlanNumberFile
+from makeway_executor.run_folder import RunFolder
 from makeway_schemas.facts import RunEnd
 from makeway_schemas.states import StopCause
 from plans import planned
@@ -96,3 +97,15 @@ def test_nodes_of_one_name_in_two_state_folders_share_no_cgroup(tmp_path: Path) 
     assert len(set(made)) == len(made)
     for folder in made:
         folder.rmdir()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_the_next_run_of_a_job_takes_the_mark_away(tmp_path: Path, checkpoint: bool) -> None:
+    """A job that is tried again and then pushed aside may wait for longer than the checkpoints of finished ones."""
+    folders = NodeFolders(sockets=tmp_path / "s", checkpoints=tmp_path, cgroup=None, log_head_bytes=1, log_tail_bytes=1)
+    run = planned(1, checkpoint=checkpoint)
+    (tmp_path / run.job_id).mkdir()
+    mark = tmp_path / run.job_id / FINISHED_MARK
+    mark.touch()
+    prepare(run, RunFolder(tmp_path / "runs", run.run_id), folders, key="k", boot_id="b")
+    assert mark.exists() is not checkpoint
