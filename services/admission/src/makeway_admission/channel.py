@@ -23,6 +23,7 @@ from makeway_admission.access import Role
 from makeway_admission.doors import Doors
 from makeway_admission.errors import ProblemCode, Refused, refused
 from makeway_admission.log_store import LogTooLarge
+from makeway_admission.parameters import require_known_parameters
 
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -126,6 +127,7 @@ async def node_channel(socket: WebSocket, node: str) -> None:
     principal = await doors.access.principal(authorization)
     if principal.role is not Role.NODE or principal.node != node:
         raise refused(ProblemCode.FORBIDDEN, f"the token is not that of node {node[:64]}")
+    require_known_parameters(socket)
     await socket.accept()
     older = doors.channels.pop(node, None)
     if older is not None:

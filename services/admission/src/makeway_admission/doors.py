@@ -17,6 +17,7 @@ from makeway_admission.errors import not_found
 from makeway_admission.feed import Feed
 from makeway_admission.intake import Intake
 from makeway_admission.log_store import LogStore
+from makeway_admission.parameters import require_known_parameters
 from makeway_admission.policy_in_force import PolicyInForce
 from makeway_admission.reads import Record
 from makeway_admission.settings import AdmissionSettings
@@ -57,6 +58,7 @@ def _with_role(role: Role) -> Callable[[Request, str | None], Coroutine[Any, Any
     async def principal(request: Request, authorization: Annotated[str | None, Header()] = None) -> Principal:
         found = await doors_of(request).access.principal(authorization)
         require(found, role)
+        require_known_parameters(request)
         return found
 
     return principal

@@ -27,6 +27,7 @@ from makeway_admission.class_rules import ClassRights, rights_of
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, doors_of
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
 from makeway_admission.intake import Answer, Outcome
+from makeway_admission.parameters import require_known_parameters
 from makeway_admission.reads import JobFilter
 from makeway_admission.requests import parse_job, said
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
@@ -58,6 +59,7 @@ async def submit(request: Request) -> Response:
     with measures.SUBMIT_SECONDS.time():
         principal = await doors.access.principal(request.headers.get("authorization"))
         require(principal, Role.SUBMITTER)
+        require_known_parameters(request)
         key = _idempotency_key(request.headers.get("idempotency-key"))
         document = await read_document(request)
         traceparent = traceparent_of(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 from makeway_admission.errors import ProblemCode, Refused, problem_of
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_MAX_FIELDS: Final = 50
+MAX_FIELDS: Final = 50
+"""So many wrong fields are named at most."""
 
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -62,7 +63,7 @@ def parse_model(model: type[ModelT], document: Mapping[str, Any]) -> ModelT:
 
 def refused_fields(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> Refused:
     """The refusal that names each field; `unknown_field` where nothing else is wrong."""
-    found = list(errors)[:_MAX_FIELDS]
+    found = list(errors)[:MAX_FIELDS]
     fields = tuple(_field_problem(model, error) for error in found)
     only_unknown = all(error["type"] == "extra_forbidden" for error in found)
     code = ProblemCode.UNKNOWN_FIELD if only_unknown else ProblemCode.INVALID_FIELD
@@ -85,13 +86,19 @@ def path_of(location: Iterable[str | int]) -> str:
     return path
 
 
+def unknown_name(kind: str, name: str, known: Sequence[str]) -> str:
+    """The sentence of a name that is not known, with the nearest that is; `kind` is what it should be one of."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"is not a known {kind}; did you mean {near[0]}?"
+    return f"is not a known {kind}; known are {', '.join(known)}" if known else f"is not known: there is no {kind} here"
+
+
 def _field_problem(model: type[BaseModel], error: ErrorDetails) -> FieldProblem:
     names = field_names(model, error["loc"][:-1])
     if error["type"] == "extra_forbidden":
         name = str(error["loc"][-1])
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
-        return FieldProblem(field=path_of(error["loc"])[:300], message=f"is not a known field{hint}")
+        return FieldProblem(field=path_of(error["loc"])[:300], message=unknown_name("field", name, names))
     message = _sentence(error)
     field = path_of(error["loc"])
     if not error["loc"]:
