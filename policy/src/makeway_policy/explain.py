@@ -83,7 +83,8 @@ def what_if(state: PoolState, policy: Policy, job: Job, now: float) -> Explanati
 def _explain(index: Index, job: Job, now: float) -> Explanation:
     run = index.state.run_of(job.job_id)
     refusal = _refusal(index, job, now) if run is None else None
-    around = _possible_victims(index, job, now) if run is None else ()
+    for_ever = refusal is not None and _is_for_ever(refusal)
+    around = _possible_victims(index, job, now) if run is None and not for_ever else ()
     entry = _entry(index, job, now)
     expected_start, no_start = _expected_start(index, job, refusal, now)
     return Explanation(
@@ -96,7 +97,7 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
         gpus=_gpus(index, job),
         possible_victims=around[:_SHOWN],
         would_help=_would_help(index, job, refusal, around, now),
-        wakes_at=_wakes_at(index, job, around, now),
+        wakes_at=None if for_ever else _wakes_at(index, job, around, now),
         expected_start=expected_start,
         no_start=no_start,
     )
@@ -110,6 +111,11 @@ def _refusal(index: Index, job: Job, now: float) -> Refusal | None:
         return early
     verdict = judge.judge(index, job, now)
     return verdict if isinstance(verdict, Refusal) else None
+
+
+def _is_for_ever(refusal: Refusal) -> bool:
+    """Whether neither time nor anybody's end could change the answer."""
+    return refusal.reason is Reason.NEVER_FITS or refusal.detail.get("ever") == "no"
 
 
 def _expected_start(index: Index, job: Job, refusal: Refusal | None, now: float) -> tuple[float | None, str]:
@@ -252,9 +258,9 @@ def _would_help(
         return ()
     if refusal.reason in (Reason.TEAM_LIMIT, Reason.CLASS_LIMIT, Reason.ALLOWANCE):
         higher = f"a higher {'allowance' if refusal.reason is Reason.ALLOWANCE else 'limit'} for team {job.team}"
-        return (higher if refusal.detail.get("ever") == "no" else f"{higher}, or the end of one of its runs",)
+        return (higher if _is_for_ever(refusal) else f"{higher}, or the end of one of its runs",)
     if refusal.reason is Reason.NEVER_FITS:
-        return ("a node that has what the job asks for",)
+        return (_what_would_fit(index, job, refusal),)
     sentences = []
     unguarded = [each.v for each in around if each.rule is None and each.protection is None]
     if unguarded and priority.may_take_victims(job, index.policy, now):
@@ -268,6 +274,18 @@ def _would_help(
         sentences.append("time: once aged, the job may take victims, where its class ever may")
     sentences.append("the end of runs on suitable GPUs, or another node with such GPUs")
     return tuple(sentences)
+
+
+def _what_would_fit(index: Index, job: Job, refusal: Refusal) -> str:
+    """What would help a job that the registered hardware can never run, by the fact that limits it."""
+    if "max_shares" in refusal.detail:
+        most = index.policy.max_shares
+        if (job.shape.shares or 0) <= most:
+            return f"the end of the runs on a suitable card, which then takes the policy's max_shares of {most}"
+        return f"a policy with max_shares of at least {job.shape.shares}; no node and no end of a run changes it"
+    if "members" in refusal.detail:
+        return "more nodes that have what each member asks for"
+    return "a node that has what the job asks for"
 
 
 def _wakes_at(index: Index, job: Job, around: tuple[PossibleVictim, ...], now: float) -> float | None:

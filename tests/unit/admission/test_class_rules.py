@@ -120,3 +120,10 @@ def test_a_job_that_excludes_every_node_it_names_is_refused() -> None:
     assert (problem.field, problem.message) == (
         "constraints.exclude_nodes", "leaves none of the nodes that constraints.nodes names: a"
     )  # fmt: skip
+
+
+def test_more_shares_than_the_policy_gives_a_card_are_refused() -> None:
+    assert isinstance(rights(shares=4), ClassRights)
+    assert rights(shares=5) == FieldProblem(field="shares", message="must be at most 4, the policy's max_shares")
+    spec = JobSpec.model_validate({"command": ["true"], "shares": 5})
+    assert isinstance(rights_of(spec, Policy(max_shares=5), NOW), ClassRights)

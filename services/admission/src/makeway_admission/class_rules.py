@@ -8,6 +8,7 @@
  6. the deadline is not past
  7. the job may begin before its deadline, and before its longest wait is over
  8. not every node that it names is excluded
+ 9. it asks for no more shares of a card than the policy gives any
 
 What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
 """
@@ -57,6 +58,7 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
         or limits_objection(spec.time_limit, spec.deadline, job_class, now)
         or _begin_objection(spec, now)
         or _nodes_objection(spec)
+        or _shares_objection(spec, policy)
     )
     if problem is not None:
         return problem
@@ -133,6 +135,12 @@ def _nodes_objection(spec: JobSpec) -> FieldProblem | None:
         field="constraints.exclude_nodes",
         message=f"leaves none of the nodes that constraints.nodes names: {named}"[:500],
     )
+
+
+def _shares_objection(spec: JobSpec, policy: Policy) -> FieldProblem | None:
+    if spec.shares is None or spec.shares <= policy.max_shares:
+        return None
+    return FieldProblem(field="shares", message=f"must be at most {policy.max_shares}, the policy's max_shares")
 
 
 def _unknown_class(name: str, classes: Mapping[str, JobClass]) -> str:

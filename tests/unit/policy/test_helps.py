@@ -1,0 +1,56 @@
+"""What would help a job that can never run: nothing is named that could not help."""
+
+from typing import Any
+
+from makeway_policy.explain import Explanation, explain
+from makeway_policy.model import Reason
+
+Pool = Any
+
+
+def told(pool: Pool, job_id: str) -> Explanation:
+    found = explain(pool.state, pool.policy, job_id, pool.now)
+    assert found is not None
+    return found
+
+
+def test_only_the_policy_helps_whoever_asks_for_more_shares_than_a_card_may_have(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("other", pri=1)
+    pool.submit("job-1", at=1, pri=9, shares=65)
+    pool.run_until(2)
+    found = told(pool, "job-1")
+    assert found.refusal is not None
+    assert found.refusal.reason is Reason.NEVER_FITS
+    assert found.would_help == ("a policy with max_shares of at least 65; no node and no end of a run changes it",)
+
+
+def test_a_card_in_use_that_has_still_the_old_number_of_shares_is_waited_for(pool: Pool) -> None:
+    pool.add_node("node-a", 1, slots=4)
+    pool.submit("job-1", shares=5)
+    pool.run_until(1)
+    assert told(pool, "job-1").would_help == (
+        "the end of the runs on a suitable card, which then takes the policy's max_shares of 64",
+    )
+
+
+def test_a_gang_that_is_too_large_needs_more_nodes(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("job-1", gpus=2, members=3)
+    pool.run_until(1)
+    assert told(pool, "job-1").would_help == ("more nodes that have what each member asks for",)
+
+
+def test_nobody_who_could_make_way_and_no_time_is_named_where_neither_helps(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.add_team("small", limit=1)
+    pool.submit("low", pri=1)
+    pool.submit("too-large", pri=9, gpus=3)
+    pool.submit("too-many", pri=9, gpus=2, team="small")
+    pool.run_until(1)
+    for job_id, helps in (
+        ("too-large", "a node that has what the job asks for"),
+        ("too-many", "a higher limit for team small"),
+    ):
+        found = told(pool, job_id)
+        assert (found.possible_victims, found.wakes_at, found.would_help) == ((), None, (helps,))
