@@ -257,3 +257,25 @@ async def test_a_job_that_may_not_begin_yet_is_ahead_of_nobody(lone_admission: A
     why = await lone_admission.get(f"/v1/jobs/{job}/why")
     assert (why["queue_position"], why["queue_length"], why["ahead"]) == (1, 1, [])
     assert (await lone_admission.get(f"/v1/jobs/{later}/why"))["queue_position"] is None
+
+
+async def test_why_of_a_job_whose_only_node_is_dead_says_so_and_names_no_wait(lone_admission: Admission) -> None:
+    await add_node(lone_admission, "n7", 1)
+    job = await lone_admission.submitted(constraints={"nodes": ["n7"]})
+    await lone_admission.set_state(job, "QUEUED")
+    await lone_admission.database.execute(
+        "UPDATE job_states SET reason_code = 'no_room', reason = 'no node has room for 1 GPUs now' WHERE job_id = $1",
+        job,
+    )
+    await _decided(lone_admission, job, 5, "wait", {"gpus": {"in use": 1}, "worst_case_wait": "2h"})
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert why["reason"].startswith("no node has room for 1 GPUs now")
+    assert why["detail"]["worst_case_wait"].startswith("1h59m")
+    await lone_admission.database.execute(
+        "UPDATE nodes SET state = 'DEAD', note = 'declared dead by ann: on fire', state_since = '2026-11-30T08:00:00Z'"
+    )
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    dead = "n7 (declared dead by ann: on fire, since 2026-11-30T08:00:00+00:00)"
+    assert why["reason"].startswith(f"no node that could run it takes runs now: {dead}")
+    assert why["detail"]["worst_case_wait"] == "unbounded: every node that could run it is closed"
+    assert why["detail"]["would_help"] == ["n7 being heard again", "another node that has what the job asks for"]

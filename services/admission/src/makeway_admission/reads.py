@@ -187,6 +187,10 @@ class Reads:
         """Nodes of the pool."""
         return await self._many("list_nodes", pool=self._pool)
 
+    async def list_hardware(self) -> list[Record]:
+        """GPUs of the pool without what is on them."""
+        return await self._many("list_hardware", pool=self._pool)
+
     async def list_gpus(self) -> list[Record]:
         """GPUs of the pool."""
         return await self._many("list_gpus", pool=self._pool)

@@ -110,6 +110,11 @@ def node_view(row: Row) -> NodeView:
     )
 
 
+def note_of(row: Row) -> str:
+    """Who closed a node or declared it dead, and why."""
+    return str(row["note"])
+
+
 def command_view(row: Row) -> CommandView:
     """A command with its outcome."""
     names = ("command_id", "job_id", "node_id", "command", "issued_by", "issued_at", "applied_at", "outcome")

@@ -13,6 +13,7 @@ from makeway_schemas.states import WAITING, JobState
 from starlette.responses import Response
 
 from makeway_admission.answers import PROBLEMS, answer
+from makeway_admission.closed_nodes import WAITS_FOR_GPUS, Closed, closed_to
 from makeway_admission.doors import Doors, ServiceDoors, Viewer
 from makeway_admission.errors import not_found
 from makeway_admission.explained import as_of, reason_as_of, runs_in
@@ -39,27 +40,28 @@ async def why(doors: ServiceDoors, principal: Viewer, job_id: str) -> Response:
     waits = row["state"] in _IN_QUEUE and row["reason_code"] != Reason.NOT_YET
     place = await place_of(doors.store, row, doors.policy, now) if waits else None
     ahead = () if place is None else place.ahead
+    closed = await closed_to(doors.store, row, doors.policy) if waits and row["reason_code"] in WAITS_FOR_GPUS else None
     return answer(
         WhyView(
             job_id=job_id,
             state=row["state"] or JobState.QUEUED,
             reason_code="" if row["ended_at"] is not None else row["reason_code"] or "",
-            reason=await _reason(doors, row, decision, now),
+            reason=await _reason(doors, row, decision, closed, now),
             queue_position=None if place is None else place.position,
             queue_length=None if place is None else place.length,
             ahead=tuple(_ahead_view(value, each, named=principal.sees(each["team_id"])) for value, each in ahead),
             as_of=now,
             decision="" if decision is None else decision["choice"],
             decided_at=None if decision is None else decision["decided_at"],
-            detail={} if decision is None else await _detail(doors, decision, now),
+            detail={} if decision is None else await _detail(doors, decision, closed, now),
         )
     )
 
 
-async def _reason(doors: Doors, row: Row, decision: Row | None, now: datetime) -> str:
+async def _reason(doors: Doors, row: Row, decision: Row | None, closed: Closed | None, now: datetime) -> str:
     """Why the job waits, else where it stands; and of one that waits, that nothing is decided now."""
     waits_for = "" if row["ended_at"] is not None else row["reason"] or ""
-    reason = reason_as_of(waits_for, now, doors.policy.recheck_seconds)
+    reason = reason_as_of(waits_for, now, doors.policy.recheck_seconds) if closed is None else closed.reason
     said = reason or await standing_of(doors.store, row, doors.policy, decision, now)
     pause = await pause_of(doors.store) if not row["state"] or row["state"] in _IN_QUEUE else ""
     return "; ".join(text for text in (said, pause) if text)
@@ -80,16 +82,17 @@ async def _in_force(store: Store, row: Row) -> Row | None:
     return decision if explains else None
 
 
-async def _detail(doors: Doors, decision: Row, now: datetime) -> dict[str, Any]:
+async def _detail(doors: Doors, decision: Row, closed: Closed | None, now: datetime) -> dict[str, Any]:
     detail = decision["detail"]
     if decision["choice"] != "wait":
         # What a drain waits for is said in the reason, as of now.
         return {} if decision["choice"] == "drain" else dict(detail)
     runs = runs_in(detail)
     staying = {each["run_id"]: each["leaving"] for each in await doors.store.staying_runs(runs)} if runs else {}
-    return as_of(
+    said = as_of(
         detail, staying, decided_at=decision["decided_at"], now=now, recheck_seconds=doors.policy.recheck_seconds
     )
+    return said if closed is None else closed.instead(said)
 
 
 def _ahead_view(value: int, row: Row, *, named: bool) -> AheadView:

@@ -295,6 +295,12 @@ SELECT n.node_id, n.pool_id, n.state, n.accepts_runs, n.refusal, n.cordoned, n.d
 FROM nodes AS n LEFT JOIN gpus AS g ON g.node_id = n.node_id
 WHERE n.pool_id = :pool GROUP BY n.node_id ORDER BY n.node_id;
 
+-- name: list_hardware
+-- What the GPUs of the pool's nodes are, whatever is on them.
+SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.capacity_slots, g.mig_profile, g.condition
+FROM gpus AS g JOIN nodes AS n ON n.node_id = g.node_id
+WHERE n.pool_id = :pool ORDER BY g.node_id, g.gpu_index, g.gpu_id;
+
 -- name: list_gpus
 -- GPUs with their leases and their newest readings.
 SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.condition, g.reason,
