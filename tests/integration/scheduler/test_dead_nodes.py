@@ -64,6 +64,27 @@ async def test_declaring_a_node_dead_twice_says_the_same_and_loses_nothing_more(
     assert await pool.state(job) in ("QUEUED", "UNSATISFIABLE")
 
 
+async def test_of_a_node_that_was_drained_and_is_dead_every_newest_reason_is_kept_until_it_is_taken_back(
+    pool: PoolUnderTest,
+) -> None:
+    node = Node("a")
+    await pool.turn(node.report())
+    await pool.turn(await pool.node_command("a", "drain", reason="new fans"))
+    await pool.turn(await pool.node_command("a", "cordon", reason="noisy"))
+    closed = "drained by tester: new fans\ncordoned by tester: noisy"
+    assert await node_row(pool, node) == ("READY", closed)
+    await fall_silent(pool, node)
+    await declare_dead(pool, node, "silent")
+    since = await pool.sql.fetchval("SELECT state_since FROM nodes")
+    await declare_dead(pool, node, "on fire")
+    assert await node_row(pool, node) == ("DEAD", f"{closed}\ndeclared dead by tester: on fire")
+    assert await pool.sql.fetchval("SELECT state_since FROM nodes") == since
+    await pool.turn(await pool.node_command("a", "uncordon"))
+    assert await node_row(pool, node) == ("DEAD", "declared dead by tester: on fire")
+    await pool.turn(node.report())
+    assert await node_row(pool, node) == ("READY", "")
+
+
 async def test_who_waits_for_a_victim_on_a_dead_node_gets_its_gpu_elsewhere(pool: PoolUnderTest) -> None:
     node = Node("a")
     victim, urgent = await preempt(pool, node)

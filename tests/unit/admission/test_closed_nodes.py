@@ -36,6 +36,11 @@ DEAD = {"state": "DEAD", "note": "declared dead by ann: on fire"}
     ("fields", "said", "helps"),
     [
         (DEAD, "declared dead by ann: on fire, since 2026-11-30T08:00:00+00:00", "n1 being heard again"),
+        (
+            {"state": "DEAD", "cordoned": True, "note": "drained by eve: fans\ndeclared dead by ann"},
+            "declared dead by ann; drained by eve: fans, since 2026-11-30T08:00:00+00:00",
+            "n1 being heard again",
+        ),
         ({"state": "DEAD"}, "declared dead, since 2026-11-30T08:00:00+00:00", "n1 being heard again"),
         ({"state": "UNKNOWN"}, "nothing is heard of it since 2026-11-30T08:00:00+00:00", "n1 being heard again"),
         (

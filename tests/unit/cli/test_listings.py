@@ -249,6 +249,7 @@ def test_doctor_asks_for_no_driver_where_the_cards_are_simulated(server: StubSer
     [
         ("DEAD", "declared dead by ana: on fire", "WARN  node node-1: declared dead by ana: on fire"),
         ("UNKNOWN", "", "FAIL  node node-1: is UNKNOWN"),
+        ("UNKNOWN", "drained by ana: fans", "FAIL  node node-1: is UNKNOWN; it was drained by ana: fans"),
     ],
 )
 def test_doctor_tells_a_dead_node_from_a_silent_one(

@@ -214,7 +214,8 @@ def _nodes(nodes: Iterable[NodeView]) -> Iterator[Finding]:
         elif node.state != "READY":
             mend = "look at the node and its agent; its jobs are not restarted meanwhile. If it is off for good: "
             mend += f"makeway node dead {node.node_id}"
-            yield Finding(check=check, verdict=Verdict.FAIL, detail=f"is {node.state}", mend=mend)
+            detail = f"is {node.state}" + (f"; it was {node.note}" if node.note else "")
+            yield Finding(check=check, verdict=Verdict.FAIL, detail=detail, mend=mend)
         elif node.cordoned:
             detail = f"takes nothing new: {node.note or 'cordoned'}"
             mend = f"makeway node uncordon {node.node_id}, when it may be used again"

@@ -62,7 +62,9 @@ class NodeView(ApiModel):
     refusal: str = ""
     cordoned: bool = False
     draining: bool = False
-    note: str = Field(default="", description="Who cordoned or drains it, or declared it dead, and why.")
+    note: str = Field(
+        default="", description="Who cordoned or drains it, or declared it dead, and why; the newest reason first."
+    )
     simulated: bool
     gpus: int
     gpus_leased: int

@@ -13,7 +13,7 @@ from makeway_schemas.states import JobState, StopCause
 from makeway_admission.explained import has_passed
 from makeway_admission.store import Store
 from makeway_admission.undecided import NOT_MET
-from makeway_admission.views import Row, gpu_ids
+from makeway_admission.views import Row, gpu_ids, note_of
 
 _STOPS: Final = {
     StopCause.CANCEL: "it was cancelled",
@@ -60,7 +60,7 @@ async def _ended(store: Store, row: Row) -> str:
 def _drained(drain: Row, row: Row, policy: Policy, decision: Row | None, now: datetime) -> str:
     """What is said of a job that runs on a node which is being emptied, and where the drain stands."""
     stands = f"{_count(drain['runs'], 'run')} still there, {drain['leaving']} of them leaving"
-    where = f"it runs on {row['node_id']}, {drain['note']} ({stands})"
+    where = f"it runs on {row['node_id']}, {note_of(drain)} ({stands})"
     if not _is_preemptible(row, policy):
         return f"{where}; it may not be preempted, so the node waits for its end"
     if decision is None or decision["choice"] != "drain":

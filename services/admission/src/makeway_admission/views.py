@@ -98,7 +98,7 @@ def node_view(row: Row) -> NodeView:
         refusal=row["refusal"],
         cordoned=row["cordoned"],
         draining=row["drain"] != "no",
-        note=row["note"],
+        note=note_of(row),
         simulated=row["simulated"],
         gpus=row["gpus"],
         gpus_leased=row["gpus_leased"],
@@ -111,8 +111,8 @@ def node_view(row: Row) -> NodeView:
 
 
 def note_of(row: Row) -> str:
-    """Who closed a node or declared it dead, and why."""
-    return str(row["note"])
+    """Who closed a node or declared it dead, and why, the newest first."""
+    return "; ".join(reversed(row["note"].splitlines()))
 
 
 def command_view(row: Row) -> CommandView:

@@ -14,7 +14,7 @@ from makeway_policy.model import Drain, Refusal
 from makeway_schemas.facts import CommandIssued, NodeCommandIssued
 from makeway_schemas.states import EndCause, JobState, StopCause
 
-from makeway_scheduler import dead_nodes, job_moves, releases
+from makeway_scheduler import dead_nodes, job_moves, node_notes, releases
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policies import worth
 from makeway_scheduler.policy_values import synchronise
@@ -61,17 +61,17 @@ def _close(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued, _now: floa
     drain = node.drain
     if fact.command == "drain":
         drain = Drain.FORCED if fact.force or drain is Drain.FORCED else Drain.GENTLY
-    reason = f": {fact.reason}" if fact.reason else ""
-    if drain is not Drain.NO and fact.command == "cordon":
-        return "draining"  # which is more than a cordon, and whose word it is stays
-    verb = "drained" if fact.command == "drain" else "cordoned"
-    note = f"{verb} by {fact.issued_by}{reason}"
+    kind = node_notes.DRAINED if fact.command == "drain" else node_notes.CORDONED
+    # A drain is more than a cordon, which then has nothing to say but a reason.
+    silent = fact.command == "cordon" and drain is not Drain.NO and not fact.reason.strip()
+    note = node.note if silent else node_notes.with_word(node.note, kind, fact)
     ledger.nodes.put(node.node_id, replace(node, cordoned=True, drain=drain, note=note))
-    return "draining" if fact.command == "drain" else "cordoned"
+    return "cordoned" if drain is Drain.NO else "draining"
 
 
 def _open(ledger: Ledger, node: NodeRecord, _fact: NodeCommandIssued, now: float) -> str:
-    ledger.nodes.put(node.node_id, replace(node, cordoned=False, drain=Drain.NO, note=""))
+    note = node_notes.when_opened(node.note)
+    ledger.nodes.put(node.node_id, replace(node, cordoned=False, drain=Drain.NO, note=note))
     releases.release_all(ledger, f"node {node.node_id} takes runs again", now)
     return "open"
 

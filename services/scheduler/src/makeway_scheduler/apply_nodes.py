@@ -12,7 +12,7 @@ import structlog
 from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
 from makeway_schemas.states import NodeState
 
-from makeway_scheduler import apply_ends, apply_runs, emptying, job_moves, releases
+from makeway_scheduler import apply_ends, apply_runs, emptying, job_moves, node_notes, releases
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.records import GpuRecord, NodeRecord
 
@@ -49,11 +49,9 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
 
 def _node_of(fact: NodeReport, known: NodeRecord | None, now: float) -> NodeRecord:
     base = known or NodeRecord(node_id=fact.node_id, session=fact.session, boot_id=fact.boot_id, state_since=now)
-    # The word that declared it dead is taken back; that of a cordon is not.
-    note = "" if base.state is NodeState.DEAD and not base.cordoned else base.note
     return replace(
         base,
-        note=note,
+        note=node_notes.when_heard(base.note),
         session=fact.session,
         boot_id=fact.boot_id,
         state=NodeState.READY,

@@ -10,7 +10,7 @@ from typing import Final
 from makeway_schemas.facts import NodeCommandIssued, RunEnd
 from makeway_schemas.states import NodeState, StopCause
 
-from makeway_scheduler import apply_ends, emptying
+from makeway_scheduler import apply_ends, emptying, node_notes
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.records import NodeRecord, RunRecord
 
@@ -18,14 +18,13 @@ HEARD: Final = "the node is heard; a drain empties it"
 
 
 def declare(ledger: Ledger, node: NodeRecord, fact: NodeCommandIssued, now: float) -> str | None:
-    """Give up a silent node and all that ran there; again changes nothing. Returns why not, where it is heard."""
+    """Give up a silent node and all that ran there; again only tells why. Returns why not, where it is heard."""
     if node.state is NodeState.READY:
         return HEARD
+    note = node_notes.with_word(node.note, node_notes.DECLARED_DEAD, fact)
     if node.state is NodeState.DEAD:
+        ledger.nodes.put(node.node_id, replace(node, note=note))
         return None
-    word = f"declared dead by {fact.issued_by}" + (f": {fact.reason}" if fact.reason else "")
-    # A cordon or a drain outlives this, and so does whose word it is.
-    note = node.note if node.cordoned else word
     ledger.nodes.put(node.node_id, replace(node, state=NodeState.DEAD, state_since=now, note=note))
     here = [ledger.runs[each.run_id] for each in ledger.state.runs_on_node(node.node_id) if each.run_id in ledger.runs]
     # Whoever waits for others to leave goes before them, so that nobody is promoted on a dead node.

@@ -166,7 +166,7 @@ class NodeRecord:
     refusal: str = ""
     drain: Drain = Drain.NO
     note: str = ""
-    """Who cordoned or drains it, or declared it dead, and why."""
+    """Who cordoned or drains it, or declared it dead, and why (`node_notes`)."""
     simulated: bool = False
     cpus: int = 0
     memory_mib: int = 0
