@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from makeway_admission.errors import Refused
-from makeway_admission.requests import parse_job, parse_model, path_of
+from makeway_admission.requests import parse_job, parse_model
 from makeway_schemas.api import PriorityChange, TeamBody
+from makeway_schemas.refusals import path_of
 
 
 def fields_of(document: dict[str, Any]) -> dict[str, str]:

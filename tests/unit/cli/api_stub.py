@@ -99,7 +99,7 @@ class StubServer:
                 stub.requests.append(request)
                 self.send(stub.routes.get((request.method, request.path), not_found)(request))
 
-            do_GET = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
             def send(self, answer: Answer) -> None:
                 self.send_response(answer.status)

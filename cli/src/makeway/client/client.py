@@ -12,13 +12,14 @@ import httpx
 from makeway_schemas import api
 from makeway_schemas.ids import is_job_id
 from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.refusals import field_refusal
 from makeway_schemas.states import TERMINAL, JobState
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from makeway.client.streams import history, job_events, log_pieces
 from makeway.client.transport import Patience, Transport
 from makeway.client.waiting import wait_for_end
-from makeway.errors import BadAnswer
+from makeway.errors import BadAnswer, Refused
 
 _M = TypeVar("_M", bound=BaseModel)
 _PAGE: Final = 200
@@ -77,10 +78,10 @@ class Client:
         """Submits a job. With the same key and content again it answers the job that exists already.
 
         Without a key one is made for this call, so that a repeat after a lost answer never makes a second job.
-        ``traceparent`` (W3C trace context) links the job's trace to the caller's.
+        ``traceparent`` (W3C trace context) links the job's trace to the caller's. A wrong field is ``Refused`` before
+        anything is sent, by name and as the server would say it.
         """
-        valid = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
-        body = valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        body = _body(JobSpec, spec)
         headers = {"idempotency-key": idempotency_key or uuid.uuid4().hex}
         if traceparent:
             headers["traceparent"] = traceparent
@@ -129,7 +130,8 @@ class Client:
 
     def change_limits(self, job_id: str, limits: Mapping[str, Any]) -> api.CommandAccepted:
         """Asks for another ``time_limit`` or ``deadline``; None takes one away."""
-        return _read(api.CommandAccepted, self.transport.request("PATCH", _job(job_id), json=dict(limits)))
+        body = _body(api.LimitsChange, limits)
+        return _read(api.CommandAccepted, self.transport.request("PATCH", _job(job_id), json=body))
 
     def preempt(self, job_id: str, *, run: int | None = None, force: bool = False) -> api.CommandAccepted:
         """Asks for the stop of one run of the job; the job is put back. ``outcome_of`` says whether it was done.
@@ -241,7 +243,7 @@ class Client:
         path = f"/v1/policies/{quote(pool, safe='')}"
         params = {"dry_run": "true" if dry_run else "false"}
         response = self.transport.request("PUT", path, json=dict(document), params=params)
-        return api.PolicyApplied.model_validate_json(response.content)
+        return _read(api.PolicyApplied, response)
 
     def tokens(self) -> list[api.TokenView]:
         """All tokens, without their secrets."""
@@ -269,6 +271,15 @@ class Client:
             return TypeAdapter(list[model]).validate_json(response.content)  # type: ignore[valid-type]
         except ValidationError as error:
             raise BadAnswer(path, str(error)) from error
+
+
+def _body(model: type[BaseModel], given: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent. Raises Refused, as the server would, where it is no such model."""
+    try:
+        valid = given if isinstance(given, model) else model.model_validate(given)
+    except ValidationError as error:
+        raise Refused(field_refusal(model, error.errors(include_url=False, include_input=False))) from error
+    return valid.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def _read(model: type[_M], response: httpx.Response) -> _M:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from makeway_schemas import refusals
 from makeway_schemas.api import FieldProblem, Problem
 
 
@@ -20,8 +21,8 @@ class ProblemCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AMBIGUOUS = "ambiguous"
     TOO_LARGE = "too_large"
-    INVALID_FIELD = "invalid_field"
-    UNKNOWN_FIELD = "unknown_field"
+    INVALID_FIELD = refusals.INVALID_FIELD
+    UNKNOWN_FIELD = refusals.UNKNOWN_FIELD
     NOT_ALLOWED = "not_allowed"
     UNKNOWN_TEAM = "unknown_team"
     OVER_LIMIT = "over_limit"
@@ -41,8 +42,8 @@ _STATUS: Final[Mapping[ProblemCode, tuple[int, str]]] = MappingProxyType(
         ProblemCode.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
         ProblemCode.AMBIGUOUS: (409, "More than one job fits"),
         ProblemCode.TOO_LARGE: (413, "The request is too large"),
-        ProblemCode.INVALID_FIELD: (422, "A field is not valid"),
-        ProblemCode.UNKNOWN_FIELD: (422, "A field is not known"),
+        ProblemCode.INVALID_FIELD: (refusals.FIELD_STATUS, refusals.FIELD_TITLES[refusals.INVALID_FIELD]),
+        ProblemCode.UNKNOWN_FIELD: (refusals.FIELD_STATUS, refusals.FIELD_TITLES[refusals.UNKNOWN_FIELD]),
         ProblemCode.NOT_ALLOWED: (422, "The team is not allowed this"),
         ProblemCode.UNKNOWN_TEAM: (422, "The team is not known"),
         ProblemCode.OVER_LIMIT: (422, "The job can never fit the team's limit"),

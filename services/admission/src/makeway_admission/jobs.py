@@ -14,6 +14,7 @@ from makeway_runtime import tracing
 from makeway_schemas.api import FieldProblem, JobDetail, JobPage, Submitted
 from makeway_schemas.ids import is_job_id, new_job_id
 from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.refusals import said
 from makeway_schemas.states import JobState
 from opentelemetry.trace import SpanKind
 from starlette.responses import Response
@@ -29,7 +30,7 @@ from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of
 from makeway_admission.intake import Answer, Outcome
 from makeway_admission.parameters import require_known_parameters
 from makeway_admission.reads import JobFilter
-from makeway_admission.requests import parse_job, said
+from makeway_admission.requests import parse_job
 from makeway_admission.settings import DEFAULT_PAGE, MAX_PAGE
 from makeway_admission.texts import unkeepable_text
 from makeway_admission.undecided import ViewT, with_reasons

@@ -11,10 +11,10 @@ from typing import get_args, get_origin
 
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from makeway_schemas.api import FieldProblem
+from makeway_schemas.refusals import MAX_FIELDS, said, unknown_name
 from starlette.requests import HTTPConnection
 
 from makeway_admission.errors import ProblemCode, Refused, problem_of
-from makeway_admission.requests import MAX_FIELDS, said, unknown_name
 
 
 def require_known_parameters(connection: HTTPConnection) -> None:

@@ -18,6 +18,7 @@ from makeway_policy.document import flattened, from_document, name_in_document, 
 from makeway_policy.rules import Policy
 from makeway_schemas.api import FieldProblem, PolicyApplied, PolicyFieldChange, PolicyJobChange, PolicyView
 from makeway_schemas.policy_file import PolicyFile
+from makeway_schemas.refusals import said
 from starlette.responses import JSONResponse, Response
 
 from makeway_admission.access import require_all_teams
@@ -27,7 +28,7 @@ from makeway_admission.doors import Admin, Doors, ServiceDoors, Viewer
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of
 from makeway_admission.facts import fact_row
 from makeway_admission.policy_in_force import KeptPolicy
-from makeway_admission.requests import parse_model, said
+from makeway_admission.requests import parse_model
 
 router: Final = APIRouter(tags=["policy"], responses=PROBLEMS)
 

@@ -10,6 +10,7 @@ from makeway_policy.rules import Policy
 from makeway_schemas.amounts import percent_of
 from makeway_schemas.api import FieldProblem, TeamBody, TeamView
 from makeway_schemas.names import team_name_objection
+from makeway_schemas.refusals import said
 from starlette.responses import Response
 
 from makeway_admission.access import require_all_teams
@@ -19,7 +20,7 @@ from makeway_admission.doors import Admin, ServiceDoors, Viewer
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
 from makeway_admission.percents import columns_of
 from makeway_admission.reads import Record
-from makeway_admission.requests import parse_model, said
+from makeway_admission.requests import parse_model
 from makeway_admission.team_rights import firm_names, guarantee_objection, notes_of
 from makeway_admission.views import team_view
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from makeway_runtime.errors import MakewayRuntimeError
 from makeway_runtime.postgres.transient import is_transient
 from makeway_schemas.api import PROBLEM_TYPE, FieldProblem, Problem
+from makeway_schemas.refusals import path_of, said
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -33,7 +34,6 @@ from makeway_admission import (
 )
 from makeway_admission.doors import Doors
 from makeway_admission.errors import ProblemCode, Refused, problem_of
-from makeway_admission.requests import path_of, said
 
 _LOG: Final = structlog.get_logger(__name__)
 
