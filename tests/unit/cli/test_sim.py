@@ -196,3 +196,36 @@ def test_what_a_scenario_cannot_mean_is_refused_by_name_and_place(
     assert result.exit_code == ExitCode.REFUSED
     assert f"story.yaml:{place}" in result.stderr
     assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "why"),
+    [
+        (["replay", "T", "--format", "muri", "--seeds", "2"], "--seeds", "with --format muri"),
+        (["replay", "T", "--orders", "f", "--workload", "x"], "--workload, --orders", "with --format events"),
+        (["replay", "T", "--format", "openb", "--nodes", "8x8"], "--nodes", "with --format openb"),
+        (["replay", "T", "--format", "openb", "--cost", "peer"], "--cost", "with --format openb"),
+        (["replay", "T", "--format", "openb", "--grace", "3"], "--grace", "with --format openb"),
+        (["replay", "T", "--policy", "srtf", "--mode", "cancel"], "--mode", "under srtf, which"),
+        (["sim", "replay", "T", "--policy", "srtf", "--policy", "srsf", "--grace", "3"], "--grace", "srtf and srsf,"),
+        (["sim", "compare", "srtf", "srsf", "--save-seconds", "3"], "--save-seconds", "under srtf and srsf, which"),
+        (["sim", "compare", "fifo", "plain", "--trace", "T", "--jobs", "3"], "--jobs", "with --trace"),
+        (["sim", "compare", "fifo", "plain", "--trace", "T", "--seed", "3"], "--seed", "with --trace"),
+        (["sim", "compare", "fifo", "plain", "--format", "muri"], "--format", "without --trace"),
+        (["sim", "tune", "--skip-broken"], "--skip-broken", "without --trace"),
+        (["sim", "tune", "--trace", "T", "--jobs", "3"], "--jobs", "with --trace"),
+        (["sim", "demo", "--mode", "cancel"], "--mode", "without --report"),
+        (["sim", "scenario", "F", "--quiet", "--output", "json"], "--quiet", "with --output json"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused_by_name(arguments: list[str], option: str, why: str) -> None:
+    refused = called(*arguments)
+    assert refused.exit_code == ExitCode.USAGE
+    told = " ".join(refused.stderr.replace("│", " ").split())
+    assert f"Invalid value for {option}: means nothing" in told
+    assert why in told
+
+
+def test_an_option_counts_where_one_policy_of_several_knows_it(trace: Path) -> None:
+    both = ("--policy", "srtf", "--policy", "plain")
+    assert called("replay", trace, "--format", "muri", *both, "--grace", "3").exit_code == 0

@@ -1,6 +1,6 @@
 """``replay``: recorded traces on a virtual clock."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -18,6 +18,7 @@ from makeway_simulator.rivals.loop import Cost
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from makeway.commands.meaningless import refuse_given
 from makeway.errors import ReplayRefused, SpecInvalid
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
@@ -55,8 +56,16 @@ Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's pree
 Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
 
 
+_OF_PODS = ("workload", "seeds", "orders")
+"""Options of `replay` that only pods that stay have a meaning for."""
+_OF_JOBS = ("nodes", "cost", "restore_seconds")
+_OF_OUR_POLICY = ("checkpoint_interval", "save_seconds", "grace", "mode")
+"""Of jobs that end; a policy that exists only to be compared with knows neither saves nor notices."""
+
+
 @app.command("replay")
 def replay(
+    context: typer.Context,
     trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
     trace_format: Annotated[TraceFormat, typer.Option("--format", help="What the file is.")] = TraceFormat.EVENTS,
     nodes: Nodes = "8x8",
@@ -80,6 +89,9 @@ def replay(
         grace_seconds=grace, mode=mode,
     )  # fmt: skip
     packing = replays.is_packing(trace_format)
+    others = (*_OF_JOBS, *_OF_OUR_POLICY) if packing else _OF_PODS
+    refuse_given(context, others, f"with --format {trace_format}")
+    refuse_for_rivals(context, policy or [], _OF_OUR_POLICY)
     found: list[Replay] = []
     for name in policy or ["frag" if packing else "makeway"]:
         if packing:
@@ -94,6 +106,14 @@ def replay(
         print_json(figures[0] if len(figures) == 1 else {"replays": figures})
     else:
         _print_all(figures)
+
+
+def refuse_for_rivals(context: typer.Context, policies: Collection[str], options: Collection[str]) -> None:
+    """Raises BadParameter for options that are given where all policies are rivals, which know nothing of them."""
+    if policies and all(replays.is_rival(name) for name in policies):
+        refuse_given(
+            context, options, f"under {' and '.join(dict.fromkeys(policies))}, which only starts and stops jobs"
+        )
 
 
 def rules_named(name: str) -> Policy | None:

@@ -15,6 +15,7 @@ from makeway_simulator.scenario.timeline import Entry, timeline
 from makeway_simulator.scenario.virtual import VirtualDriver
 from pydantic import ValidationError
 
+from makeway.commands.meaningless import refuse_given
 from makeway.commands.replay import Output
 from makeway.documents import reader
 from makeway.documents.problems import placed, problems_of
@@ -27,6 +28,7 @@ _WHAT = "a scenario file is a mapping of fields, such as `cluster: {nodes: [node
 
 
 def scenario(
+    context: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Scenario files; - is stdin.")],
     policy: Annotated[
         str | None, typer.Option(help="A preset or a policy file in place of the scenarios' own policy.")
@@ -35,6 +37,8 @@ def scenario(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Play scenario files on a virtual clock; exit code 1 if anything is otherwise than they want it."""
+    if output is OutputFormat.JSON:
+        refuse_given(context, ("quiet",), "with --output json")
     given = scenario_policy() if policy is None else load_policy(policy)
     driver = VirtualDriver(given.document)
     played = [each for name in files for each in _played(name, driver)]

@@ -20,6 +20,7 @@ from makeway_simulator.workload import Mix, make
 
 from makeway.commands import replay as replaying
 from makeway.commands import scenario as scenarios
+from makeway.commands.meaningless import refuse_given
 from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, finite, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
@@ -43,6 +44,7 @@ app.command("scenario")(scenarios.scenario)
 
 @app.command()
 def compare(
+    context: typer.Context,
     first: Annotated[str, typer.Argument(metavar="A", help="A preset, a policy file, or a rival's name.")],
     second: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
     trace: TraceFile = None,
@@ -57,6 +59,8 @@ def compare(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Replay one workload under two policies and set the figures side by side."""
+    _refuse_of_other_workload(context, trace, ("jobs", "seed"))
+    replaying.refuse_for_rivals(context, (first, second), ("checkpoint_interval", "save_seconds"))
     physics = Physics(
         checkpoint_interval_seconds=checkpoint_interval, save_seconds=save_seconds, restore_seconds=restore_seconds
     )
@@ -83,6 +87,7 @@ def _difference(each: Difference) -> tuple[str, str, str, str]:
 
 @app.command()
 def demo(
+    context: typer.Context,
     delta: Annotated[int, typer.Option(min=1, help="How much higher a priority must be to evict.")] = 10,
     grace: Grace = 30.0,
     checkpoint_interval: Interval = 120.0,
@@ -94,6 +99,8 @@ def demo(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show what each preemption strategy costs and gains, on one small workload."""
+    if report is None:
+        refuse_given(context, ("mode",), "without --report: the table has every mode")
     choice = demos.Choice(
         mode=mode,
         grace_seconds=30.0 if grace is None else grace,
@@ -124,6 +131,7 @@ def _strategy(row: demos.Row) -> tuple[str, ...]:
 
 @app.command()
 def tune(
+    context: typer.Context,
     policy: Annotated[str, typer.Argument(metavar="[POLICY]", help="The preset or file to start from.")] = "default",
     trace: TraceFile = None,
     trace_format: Format = TraceFormat.EVENTS,
@@ -144,6 +152,7 @@ def tune(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Search policy values for the best alpha x utilisation - beta x wait - gamma x preemptions."""
+    _refuse_of_other_workload(context, trace, ("jobs",))
     given = load_policy(policy)
     with refusals(), progress_bar("trials") as told:
         cluster = Cluster.parse(nodes)
@@ -205,6 +214,14 @@ def _as_json(trial: Trial) -> dict[str, Any]:
         "checkpoint_interval_seconds": trial.interval_seconds,
         "policy": dict(trial.document),
     }
+
+
+def _refuse_of_other_workload(context: typer.Context, trace: Path | None, of_made_up: tuple[str, ...]) -> None:
+    """Raises BadParameter for an option of the made-up workload beside a trace, and of a trace without one."""
+    if trace is None:
+        refuse_given(context, ("trace_format", "skip_broken"), "without --trace")
+    else:
+        refuse_given(context, of_made_up, "with --trace: it is of the made-up workload")
 
 
 def _workload(path: Path | None, trace_format: TraceFormat, cluster: Cluster, mix: Mix, seed: int, skip: bool) -> Trace:
