@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field
 
 GPUS_MOST: Final = 1_000_000
-PERCENT_TEXT: Final = r"^\d{1,3}(\.\d{1,6})?\s*%$"
+PERCENT_TEXT: Final = r"^[0-9]+(\.[0-9]{1,6})?\s*%$"
 
 
 def percent_of(amount: float | str | None) -> float | None:

@@ -2,17 +2,22 @@
 
 import math
 import re
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MIB: Final = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-DURATION_TEXT: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_UNITS: Final = ("d", "h", "m", "s", "ms")
+"""In the order in which a text has them."""
+DURATION_TEXT: Final = r"^\b" + "".join(rf"([0-9]+(\.[0-9]+)?{unit})?" for unit in _UNITS) + "$"
 SIZE_TEXT: Final = r"^[0-9]+(\.[0-9]+)?(MiB|GiB|TiB)$"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(MiB|GiB|TiB)")
 
 
 def parse_duration(value: object) -> float:
@@ -22,10 +27,23 @@ def parse_duration(value: object) -> float:
     if isinstance(value, str):
         if _DURATION.fullmatch(value) is None:
             raise ValueError("a duration is a number of seconds or a text such as 90s, 15m or 2h")
-        return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
-    if not math.isfinite(value):
+        return _sum_of(_DURATION_PART.findall(value))
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a duration must be a finite number of seconds")
-    return float(value)
+    return _at_most_a_float(value)
+
+
+def _sum_of(parts: Sequence[tuple[str, str]]) -> float:
+    """The seconds of numbers with their units, each unit at most once and the larger before the smaller."""
+    places = [_UNITS.index(unit) for _, unit in parts]
+    if any(later <= earlier for earlier, later in pairwise(places)):
+        raise ValueError("a duration has each of d, h, m, s and ms at most once and in this order, such as 1h30m")
+    return _at_most_a_float(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def _at_most_a_float(value: float) -> float:
+    """A number of any size as one that the field can refuse by its limit."""
+    return float(min(value, sys.float_info.max))
 
 
 def parse_size_mib(value: object) -> int:
@@ -36,12 +54,12 @@ def parse_size_mib(value: object) -> int:
         match = _SIZE.fullmatch(value)
         if match is None:
             raise ValueError("a size is a whole number of MiB or a text such as 512MiB or 64GiB")
-        return _whole(float(match[1]) * _MIB[match[2]])
+        return _whole(_at_most_a_float(float(match[1]) * _MIB[match[2]]))
     return _whole(value)
 
 
 def _whole(value: float) -> int:
-    if not math.isfinite(value) or value != int(value):
+    if isinstance(value, float) and (not math.isfinite(value) or value != int(value)):
         raise ValueError("a size must be a finite whole number of MiB")
     return int(value)
 

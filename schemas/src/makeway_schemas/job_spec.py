@@ -29,6 +29,7 @@ from makeway_schemas.job_parts import (
 )
 from makeway_schemas.moments import Moment
 from makeway_schemas.names import ClassName, TeamName
+from makeway_schemas.whole_numbers import read_whole
 
 __all__ = [
     "DURATION_MAX_SECONDS",
@@ -59,14 +60,20 @@ _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u20
 
 
 _Item = Annotated[str, StringConstraints(max_length=LAUNCH_MAX_BYTES)]
-_RANGE = re.compile(r"(\d{1,10})\.\.(\d{1,10})")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+
+
+def _range(value: Any) -> tuple[int, int] | None:
+    """The two numbers of `min..max`; None for anything else."""
+    match = _RANGE.fullmatch(value) if isinstance(value, str) else None
+    return None if match is None else (read_whole(match[1]), read_whole(match[2]))
 
 
 _GPUS_SCHEMA = WithJsonSchema(
     {
         "anyOf": [
             {"type": "integer", "minimum": 0, "maximum": GPUS_MAX},
-            {"type": "string", "pattern": r"^[0-9]{1,10}\.\.[0-9]{1,10}$"},
+            {"type": "string", "pattern": r"^[0-9]+\.\.[0-9]+$"},
         ]
     },
     mode="validation",
@@ -210,12 +217,20 @@ class JobSpec(SpecModel):
     def _range_of_gpus(cls, value: Any) -> Any:
         """`gpus: 2..4` is 2, and 4 at most."""
         wanted = value.get("gpus") if isinstance(value, dict) else None
-        match = _RANGE.fullmatch(wanted) if isinstance(wanted, str) else None
-        if match is None:
+        numbers = _range(wanted)
+        if numbers is None or max(numbers) > GPUS_MAX:
             return value
         if value.get("gpus_max") is not None:
             raise ValueError("gpus: a range and gpus_max say the same: give one of them")
-        return {**value, "gpus": int(match[1]), "gpus_max": int(match[2])}
+        return {**value, "gpus": numbers[0], "gpus_max": numbers[1]}
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _no_larger_range(cls, value: Any) -> Any:
+        """A range that goes too far is refused under the name that it was given by."""
+        if _range(value) is not None:
+            raise ValueError(f"must be at most {GPUS_MAX}")
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -10,7 +10,9 @@ from makeway_admission.errors import Refused
 def test_numbers_that_no_field_takes_come_through_for_the_field_to_refuse() -> None:
     document = parse_document(b'{"a": NaN, "b": -Infinity, "c": 1e18, "d": ' + b"9" * 5000 + b"}")
     assert math.isnan(document["a"])
-    assert (document["b"], document["c"], document["d"]) == (-math.inf, 1e18, math.inf)
+    assert (document["b"], document["c"]) == (-math.inf, 1e18)
+    assert isinstance(document["d"], int)
+    assert document["d"] > 10**100
 
 
 def test_a_key_that_is_given_twice_is_named() -> None:

@@ -19,6 +19,12 @@ def fields_of(document: dict[str, Any]) -> dict[str, str]:
     ("document", "field", "message"),
     [
         ({"gpus": 5000}, "gpus", "must be at most 4096"),
+        ({"gpus": 10**30}, "gpus", "must be at most 4096"),
+        ({"gpus": 10**299}, "gpus", "must be at most 4096"),
+        ({"gpus": "1..99999999999999999999"}, "gpus", "must be at most 4096"),
+        ({"time_limit": 10**299}, "time_limit", "must be at most 31622400"),
+        ({"cpus": 10**299}, "cpus", "must be at most 100000"),
+        ({"memory": 10**299}, "memory", "must be at most 1073741824"),
         ({"gpus": -1}, "gpus", "must be at least 0"),
         ({"gpus": float("nan")}, "gpus", "must be a whole number"),
         ({"priority": 20_000}, "priority", "must be at most 10000"),

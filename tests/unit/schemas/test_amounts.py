@@ -26,5 +26,11 @@ def test_anything_else_is_refused(given: Any) -> None:
     assert [each["loc"] for each in caught.value.errors()] == [("class_limits", "low")]
 
 
+@pytest.mark.parametrize("given", ["101%", "1000%", "9" * 400 + "%"])
+def test_per_cent_above_the_limit_are_refused_with_it(given: str) -> None:
+    with pytest.raises(ValidationError, match="must be at most 100%"):
+        TeamBody(limit=given)
+
+
 def test_the_percentage_of_a_number_of_gpus_is_none() -> None:
     assert [percent_of(each) for each in (8, None, "12.5%", "8")] == [None, None, 12.5, None]

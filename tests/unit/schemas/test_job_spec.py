@@ -1,9 +1,12 @@
 """What a job may ask for: every refusal names the field and the limit."""
 
+import re
 from typing import Any
 
 import pytest
+from makeway_schemas.durations import DURATION_TEXT, parse_duration
 from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.whole_numbers import read_whole
 from pydantic import ValidationError
 
 
@@ -106,6 +109,42 @@ def test_a_printable_name_is_kept_byte_for_byte(name: str) -> None:
 )
 def test_durations_are_read_as_people_write_them(text: object, seconds: float) -> None:
     assert spec(time_limit=text).time_limit == seconds
+
+
+@pytest.mark.parametrize("text", ["1h1h", "5s1h", "1m1m30s", "1ms1s", "1h30m1h"])
+def test_a_duration_has_each_unit_once_and_the_larger_first(text: str) -> None:
+    with pytest.raises(ValidationError, match="each of d, h, m, s and ms at most once and in this order"):
+        spec(time_limit=text)
+    assert re.match(DURATION_TEXT, text) is None
+
+
+@pytest.mark.parametrize("text", ["1d2h3m4s5ms", "1h30m", "5ms", "1.5h", "90s"])
+def test_a_duration_that_is_read_matches_its_schema_too(text: str) -> None:
+    assert re.match(DURATION_TEXT, text) is not None
+    assert parse_duration(text) > 0
+    assert re.match(DURATION_TEXT, "") is None
+
+
+@pytest.mark.parametrize("digits", [20, 23, 50, 400, 5000])
+@pytest.mark.parametrize(
+    ("field", "form", "most"),
+    [
+        ("gpus", "1..{}", 4096),
+        ("time_limit", "{}h", 31_622_400),
+        ("vram_mib", "{}GiB", 16_777_216),
+        ("memory", "{}TiB", 1_073_741_824),
+    ],
+)
+def test_a_number_that_is_too_long_is_refused_with_the_limit(field: str, form: str, most: int, digits: int) -> None:
+    with pytest.raises(ValidationError, match=f"(less than or equal to|must be at most) {most}"):
+        spec(**{field: form.format("9" * digits)})
+
+
+@pytest.mark.parametrize("digits", [20, 300, 5000])
+def test_a_whole_number_of_any_length_keeps_its_sign_and_size(digits: int) -> None:
+    assert read_whole("9" * digits) > 10**19
+    assert read_whole("-" + "9" * digits) < -(10**19)
+    assert read_whole("+" + "0" * digits + "7") == 7
 
 
 def test_sizes_are_read_as_people_write_them() -> None:

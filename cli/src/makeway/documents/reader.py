@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from makeway_schemas.whole_numbers import read_whole
 from yaml.reader import ReaderError
 
 from makeway.errors import SpecInvalid, SpecProblem
@@ -23,7 +24,7 @@ Location = tuple[str | int, ...]
 MAX_BYTES: Final = 1024 * 1024
 _MAX_DEPTH: Final = 20
 
-_INTEGER = re.compile(r"[-+]?\d+")
+_INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
 _WORDS: Final = {"": None, "~": None, "null": None, "true": True, "false": False}
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -171,8 +172,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
-        # Longer than any field allows, and Python refuses to convert thousands of digits.
-        return int(text) if len(text) <= 40 else text
+        return read_whole(text)
     if _FLOAT.fullmatch(text):
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return text

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
 from makeway_schemas.job_spec import JobSpec
+from makeway_schemas.whole_numbers import read_whole
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from makeway.errors import SpecInvalid, SpecProblem
 
-_WHOLE = re.compile(r"[-+]?\d{1,40}")
-_DECIMAL = re.compile(r"[-+]?\d{1,40}\.\d{1,40}")
+_WHOLE = re.compile(r"[-+]?[0-9]+")
+_DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]+")
 _SINGULAR: Final = {"labels": "label"}
 _SHORT: Final = {"gpus": ("-g",), "name": ("-n",), "env": ("-e",)}
 _POSITIONAL: Final = frozenset({"command"})
@@ -105,7 +106,7 @@ def _as_text(value: Any) -> Any:
 def _as_number(text: str) -> int | float | str:
     """A number where it is one; anything else goes on as typed, for the model to read (2h) or refuse by name."""
     if _WHOLE.fullmatch(text):
-        return int(text)
+        return read_whole(text)
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from typing import Any, Final
 
+from makeway_schemas.whole_numbers import read_whole
 from starlette.requests import Request
 
 from makeway_admission.errors import ProblemCode, refused
 from makeway_admission.settings import MAX_BODY_BYTES
 
-_LONGEST_INTEGER: Final = 40
 _DEEPEST: Final = 32
 _BODY_SECONDS: Final = 30.0
 _MOST_DISCARDED_BYTES: Final = 16 * MAX_BODY_BYTES
@@ -36,9 +35,9 @@ async def read_document(request: Request) -> dict[str, Any]:
 
 
 def parse_document(body: bytes) -> dict[str, Any]:
-    """The JSON object in `body`. NaN, infinities and huge integers come through as floats, for the field to refuse."""
+    """The JSON object in `body`. NaN, infinities and huge integers come through, for the field to refuse."""
     try:
-        document = json.loads(body, object_pairs_hook=_without_duplicates, parse_int=_integer)
+        document = json.loads(body, object_pairs_hook=_without_duplicates, parse_int=read_whole)
     except _DuplicateKey as error:
         raise refused(ProblemCode.BAD_REQUEST, "is given twice", field=error.name) from error
     except (ValueError, RecursionError) as error:
@@ -83,10 +82,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise _DuplicateKey(twice)
     return members
-
-
-def _integer(text: str) -> int | float:
-    return int(text) if len(text) <= _LONGEST_INTEGER else math.inf
 
 
 def _is_deeper(value: object, levels: int) -> bool:
