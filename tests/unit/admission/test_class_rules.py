@@ -127,3 +127,17 @@ def test_more_shares_than_the_policy_gives_a_card_are_refused() -> None:
     assert rights(shares=5) == FieldProblem(field="shares", message="must be at most 4, the policy's max_shares")
     spec = JobSpec.model_validate({"command": ["true"], "shares": 5})
     assert isinstance(rights_of(spec, Policy(max_shares=5), NOW), ClassRights)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("@last", "begin with @"), ("@x", "begin with @"), ("0123456789ab", "job's id")]
+)
+def test_a_name_that_would_mean_another_job_is_refused(name: str, why: str) -> None:
+    problem = rights(name=name)
+    assert isinstance(problem, FieldProblem)
+    assert (problem.field, why in problem.message) == ("name", True)
+
+
+@pytest.mark.parametrize("name", ["", "last", "a@b", "0123456789a", "0123456789abc", "0123456789aB", "job-01234567"])
+def test_other_names_are_taken(name: str) -> None:
+    assert isinstance(rights(name=name), ClassRights)

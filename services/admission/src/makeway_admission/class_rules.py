@@ -9,6 +9,7 @@
  7. the job may begin before its deadline, and before its longest wait is over
  8. not every node that it names is excluded
  9. it asks for no more shares of a card than the policy gives any
+10. its name is not what means another job wherever a job is named
 
 What needs the team's row (limits, allowances, the queue's length) is decided in the transaction that inserts the job.
 """
@@ -19,12 +20,18 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from makeway_policy.model import Mode
 from makeway_policy.rules import JobClass, Policy
 from makeway_schemas.api import FieldProblem
 from makeway_schemas.durations import format_duration
+from makeway_schemas.id_patterns import JOB_ID_LENGTH
+from makeway_schemas.ids import is_job_id
 from makeway_schemas.job_spec import JobSpec, PreemptionMode
+
+RESERVED: Final = "@"
+"""What no job's name begins with: references that are neither a name nor an id do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | Fie
         or _begin_objection(spec, now)
         or _nodes_objection(spec)
         or _shares_objection(spec, policy)
+        or _name_objection(spec.name)
     )
     if problem is not None:
         return problem
@@ -141,6 +149,17 @@ def _shares_objection(spec: JobSpec, policy: Policy) -> FieldProblem | None:
     if spec.shares is None or spec.shares <= policy.max_shares:
         return None
     return FieldProblem(field="shares", message=f"must be at most {policy.max_shares}, the policy's max_shares")
+
+
+def _name_objection(name: str) -> FieldProblem | None:
+    # Not in the specification's model: a job that was admitted with such a name before has to be read all the same.
+    if name.startswith(RESERVED):
+        message = f"must not begin with {RESERVED}: @last, wherever a job is named, is the newest job of a token"
+    elif is_job_id(name):
+        message = f"must not have the form of a job's id, {JOB_ID_LENGTH} digits and letters: it would mean that job"
+    else:
+        return None
+    return FieldProblem(field="name", message=message)
 
 
 def _unknown_class(name: str, classes: Mapping[str, JobClass]) -> str:
