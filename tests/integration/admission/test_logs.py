@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -167,6 +168,17 @@ async def test_a_node_sends_only_for_itself_and_for_its_own_runs(lone_admission:
             async with channel(lone_admission, node=node, token=token):
                 pass
         assert refused.value.response.status_code == status
+
+
+async def test_a_refused_channel_is_no_error_of_the_server(
+    lone_admission: Admission, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidStatus):
+        async with channel(lone_admission, token="mw_x_" + "y" * 30):
+            pass
+    # The handshake's task ends before the next request is answered.
+    await lone_admission.get("/healthz")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from makeway_scheduler.store import Committed
 from makeway_schemas.facts import Ack, GpuHealthChanged, GpuReport, PlanNumber, RunReport
 from scheduler_harness import CARD_MIB, Node, PoolUnderTest, ended, start_job
+from structlog.testing import capture_logs
 
 
 def gpu_report(gpu_id: str, condition: str = "ok", *, index: int = 0) -> GpuReport:
@@ -110,6 +111,21 @@ async def test_after_a_boot_the_executor_counts_whatever_its_session_is(pool: Po
     row = await pool.sql.fetchrow("SELECT session, boot_id, cpus FROM nodes")
     assert tuple(row) == ("0001", "boot-2", 5)
     assert pool.plans("a")[-1].session == "0001"
+
+
+@pytest.mark.parametrize(("read_again", "level"), [(False, "warning"), (True, "debug")])
+async def test_a_report_of_a_replaced_executor_is_worth_a_warning_only_where_it_is_new(
+    pool: PoolUnderTest, read_again: bool, level: str
+) -> None:
+    node = Node("a", session="0002")
+    await pool.turn(node.report())
+    if read_again:
+        await pool.take_over()
+        pool.cycle.hears = lambda: False
+    node.session = "0001"
+    with capture_logs() as lines:
+        await pool.turn(node.report(cpus=5))
+    assert [each["log_level"] for each in lines if "a newer one has replaced" in each["event"]] == [level]
 
 
 async def test_a_gpu_belongs_to_the_node_that_is_heard(pool: PoolUnderTest) -> None:

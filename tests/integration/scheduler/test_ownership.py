@@ -15,6 +15,7 @@ from makeway_scheduler.store import Committed
 from makeway_schemas.facts import PlanNumber
 from makeway_schemas.states import JobState
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, start_job
+from structlog.testing import capture_logs
 
 
 async def test_a_former_owner_writes_nothing(pool: PoolUnderTest) -> None:
@@ -191,7 +192,10 @@ async def test_a_fact_whose_rows_are_held_by_somebody_else_is_not_counted_as_fai
     await pool.turn(*await pool.news())
     async with pool.sql.transaction():
         await pool.sql.execute("SELECT 1 FROM job_states FOR UPDATE")
-        await pool.turn(node.started(f"{job}.1"))
+        with capture_logs() as lines:
+            await pool.turn(node.started(f"{job}.1"))
+        assert [each["log_level"] for each in lines] == ["warning"] * len(lines)
+        assert not any("exc_info" in each for each in lines)
         assert await pool.state(job) == "STARTING"
     assert await pool.sql.fetchval("SELECT count(*) FROM failing_facts") == 0
     await pool.turn()

@@ -13,6 +13,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from makeway_admission.channel import FRAME_BYTES
 from makeway_admission.settings import MAX_BODY_BYTES, AdmissionSettings
@@ -125,6 +126,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
+class ChannelProtocol(WebSocketsSansIOProtocol):
+    """A websocket whose handshake may be refused with an answer, which uvicorn logs as an error of the application."""
+
+    async def send(self, message: Any) -> None:
+        """Sends; with a refusal the handshake is over, and nothing is left to complain of."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
+
 class Server(uvicorn.Server):
     """uvicorn without signal handlers, which are the service's, and without its tick ten times a second."""
 
@@ -177,7 +188,7 @@ def listen(settings: AdmissionSettings) -> socket.socket:
 def _config(app: FastAPI, settings: AdmissionSettings) -> uvicorn.Config:
     values: dict[str, Any] = {
         "http": BoundedProtocol,
-        "ws": "websockets-sansio",
+        "ws": ChannelProtocol,
         "ws_max_size": FRAME_BYTES,
         "ws_per_message_deflate": False,
         "lifespan": "off",

@@ -28,8 +28,9 @@ def apply_node_report(ledger: Ledger, fact: NodeReport, now: float) -> None:
     """Register the node and its GPUs, book what its runs did, and see whether it needs its plan again."""
     known = ledger.nodes.get(fact.node_id)
     if known is not None and fact.session < known.session and fact.boot_id == known.boot_id:
-        # Nothing of it counts any more; the newer one reports for the node.
-        _LOG.warning("a report of an executor that a newer one has replaced is ignored", node=fact.node_id)
+        # Nothing of it counts any more; the newer one reports for the node. What is read again is full of such reports.
+        tell = _LOG.debug if ledger.replays else _LOG.warning
+        tell("a report of an executor that a newer one has replaced is ignored", node=fact.node_id)
         return
     if known is not None and known.state is not NodeState.READY and ledger.replays:
         return  # what it said before it fell silent brings nobody back: if it is there, it reports within seconds

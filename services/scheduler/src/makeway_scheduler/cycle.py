@@ -162,6 +162,8 @@ class Cycle:
             return
         except (Fenced, Stale, CommitUncertain):
             raise
+        except Conflict as error:
+            _LOG.warning("facts wait for a row that somebody else holds, trying them one by one", error=str(error))
         except Exception as error:
             if is_transient(error):
                 raise
