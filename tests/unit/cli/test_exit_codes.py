@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from api_stub import JOB_ID, Answer, Makeway, StubServer, job_detail, run_view, sse
+from api_stub import JOB_ID, Answer, Makeway, StubServer, job_detail, log_events, run_view, sse
 from makeway.client import Patience
 
 ENDINGS = [
@@ -103,6 +103,26 @@ def test_a_wait_that_times_out_says_that_the_job_goes_on(server: StubServer, mak
     result = makeway("wait", JOB_ID, "--timeout", "300ms")
     assert result.returncode == 125
     assert "goes on" in result.stderr
+
+
+@pytest.mark.parametrize("pieces", [[b": still here\n\n"], log_events(b"step 1\n", end=False)])
+def test_a_run_that_times_out_says_that_the_job_goes_on(
+    server: StubServer, makeway: Makeway, pieces: list[bytes]
+) -> None:
+    server.on("POST", "/v1/jobs", Answer(status=201, body={"job_id": JOB_ID, "name": JOB_ID}))
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail())
+    server.on("GET", f"/v1/jobs/{JOB_ID}/logs", Answer(pieces=pieces))
+    result = makeway("run", "--timeout", "300ms", "--", "x")
+    assert result.returncode == 125
+    assert "goes on" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_time_out_of_a_submit_that_does_not_wait_is_wrong_usage(server: StubServer, makeway: Makeway) -> None:
+    result = makeway("submit", "--timeout", "3s", "--", "x")
+    assert result.returncode == 2
+    assert "--timeout: means nothing without --wait" in " ".join(result.stderr.replace("│", " ").split())
+    assert server.requests == []
 
 
 CLUSTER = {

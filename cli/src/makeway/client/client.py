@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from makeway.client.streams import history, job_events, log_pieces
 from makeway.client.transport import Patience, Transport
 from makeway.client.waiting import wait_for_end
-from makeway.errors import BadAnswer, Refused
+from makeway.errors import BadAnswer, Refused, StillRunning
 
 _M = TypeVar("_M", bound=BaseModel)
 _PAGE: Final = 200
@@ -178,15 +178,32 @@ class Client:
         """The job once it has ended. Raises StillRunning after the time-out, NoScheduler where nobody schedules."""
         return wait_for_end(self, job_id, timeout_seconds=timeout_seconds, on_event=on_event)
 
-    def logs(self, job_id: str, *, run: str = "all", follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
-        """Pieces of the log of one run (its number) or of ``all``, over outages; to the job's end with ``follow``."""
+    def logs(
+        self,
+        job_id: str,
+        *,
+        run: str = "all",
+        follow: bool = False,
+        tail: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Iterator[bytes]:
+        """Pieces of the log of one run (its number) or of ``all``, over outages; to the job's end with ``follow``.
+
+        Raises StillRunning after the time-out.
+        """
+        began = time.monotonic()
         params = {"run": run, "follow": "true" if follow else "false"} | ({} if tail is None else {"tail": str(tail)})
 
         def complete() -> bool:
             # A server that is shutting down ends its streams too: only the state says that this was the end.
             return not follow or run != "all" or self.job(job_id).state in TERMINAL
 
-        return log_pieces(self.transport, f"{_job(job_id)}/logs", params, complete=complete)
+        deadline = None if timeout_seconds is None else began + timeout_seconds
+        path = f"{_job(job_id)}/logs"
+        try:
+            yield from log_pieces(self.transport, path, params, complete=complete, deadline=deadline)
+        except TimeoutError as error:
+            raise StillRunning(job_id, time.monotonic() - began) from error
 
     def nodes(self) -> list[api.NodeView]:
         """All nodes."""

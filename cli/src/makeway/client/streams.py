@@ -119,18 +119,24 @@ def history(transport: Transport, path: str, *, after: int = 0) -> Iterator[Even
 
 
 def log_pieces(
-    transport: Transport, path: str, params: Mapping[str, str], *, complete: Callable[[], bool]
+    transport: Transport,
+    path: str,
+    params: Mapping[str, str],
+    *,
+    complete: Callable[[], bool],
+    deadline: float | None = None,
 ) -> Iterator[bytes]:
     """The pieces of a log, each byte once, until the server says it is the end and ``complete`` agrees.
 
-    What no run wrote, such as bytes that were lost with their node, is said on stderr.
+    What no run wrote, such as bytes that were lost with their node, is said on stderr. Raises TimeoutError where the
+    ``deadline`` (monotonic seconds) comes first.
     """
-    for item in ResumingStream(transport, path, params=params, after=""):
-        if item is None:
-            continue
-        if item.event == "log":
+    for item in ResumingStream(transport, path, params=params, after="", deadline=deadline):
+        if item is not None and item.event == "log":
             yield base64.b64decode(json.loads(item.data)["data"])
-        elif item.event == "note":
+        elif item is not None and item.event == "note":
             sys.stderr.write(f"makeway: {json.loads(item.data)['message']}\n")
-        elif item.event == "end" and complete():
+        elif item is not None and item.event == "end" and complete():
             return
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError

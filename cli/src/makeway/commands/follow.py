@@ -1,6 +1,7 @@
 """``wait`` and ``logs``, and following a job to its end as ``run`` and ``submit --wait`` do too."""
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -68,20 +69,27 @@ def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) ->
     return job
 
 
-def follow_to_end(client: Client, job_id: str, *, on_interrupt: Callable[[Client, str], None]) -> int:
-    """Copies the log of all runs to stdout and returns the job's exit code, or DETACHED after Ctrl-C."""
+def follow_to_end(
+    client: Client, job_id: str, timeout_seconds: float | None, *, on_interrupt: Callable[[Client, str], None]
+) -> int:
+    """Copies the log of all runs to stdout and returns the job's exit code, or DETACHED after Ctrl-C.
+
+    Raises StillRunning after the time-out; the job goes on.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # how some CI systems abort
     try:
-        return _copy_log(client, job_id)
+        return _copy_log(client, job_id, timeout_seconds)
     except KeyboardInterrupt:
         on_interrupt(client, job_id)
         return ExitCode.DETACHED
 
 
-def _copy_log(client: Client, job_id: str) -> int:
-    for piece in client.logs(job_id, run="all", follow=True):
+def _copy_log(client: Client, job_id: str, timeout_seconds: float | None) -> int:
+    began = time.monotonic()
+    for piece in client.logs(job_id, run="all", follow=True, timeout_seconds=timeout_seconds):
         write_out(piece)
-    job = client.wait(job_id)
+    left = None if timeout_seconds is None else max(0.0, timeout_seconds - (time.monotonic() - began))
+    job = client.wait(job_id, timeout_seconds=left)
     say(str(Ending(job)))
     return Ending(job).code
 

@@ -11,6 +11,7 @@ from makeway_schemas.durations import parse_duration
 
 from makeway.client import Client
 from makeway.commands.follow import Ending, end_of, follow_to_end, say_detached
+from makeway.commands.meaningless import refuse_given
 from makeway.commands.options import PATIENCE_HELP, Output, State, connect
 from makeway.errors import Refused, SpecInvalid, SpecProblem
 from makeway.exit_codes import EPILOG
@@ -32,6 +33,7 @@ Patience = Annotated[float, typer.Option(parser=parse_duration, metavar="DURATIO
 
 
 def submit(
+    context: typer.Context,
     command: Command = None,
     file: File = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and exit with the job's code.")] = False,
@@ -46,6 +48,8 @@ def submit(
 
     Everything after -- is the command. With --wait, stdout still has the id alone; how it ends goes to stderr.
     """
+    if not wait:
+        refuse_given(context, ("timeout",), "without --wait")
     client = connect(state_dir, patience_seconds=patience)
     with client:
         submitted = _send(client, file, _flags(command, given), idempotency_key)
@@ -63,6 +67,7 @@ def submit(
 def run(
     command: Command = None,
     file: File = None,
+    timeout: Duration = None,
     patience: Patience = 60.0,
     idempotency_key: Key = None,
     state_dir: State = None,
@@ -71,12 +76,13 @@ def run(
     """Submit a job, follow its log on stdout, and exit with its code.
 
     Ctrl-C on a terminal detaches: the job goes on, and how to come back is said. Where CI is set it cancels the job.
+    After --timeout the job goes on too.
     """
     client = connect(state_dir, patience_seconds=patience)
     with client:
         submitted = _send(client, file, _flags(command, given), idempotency_key)
         say(f"job {submitted.job_id} ({safe(submitted.name)}) submitted")
-        raise typer.Exit(follow_to_end(client, submitted.job_id, on_interrupt=_interrupted))
+        raise typer.Exit(follow_to_end(client, submitted.job_id, timeout, on_interrupt=_interrupted))
 
 
 def _flags(command: list[str] | None, given: dict[str, Any]) -> dict[str, Any]:
