@@ -35,9 +35,12 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         "less_than_equal": "must be at most {le}",
         "int_type": "must be a whole number",
         "int_from_float": "must be a whole number",
+        "int_parsing": "must be a whole number",
+        "int_parsing_size": "is a number too long to be within any limit",
         "finite_number": "must be a finite number",
         "float_type": "must be a number",
         "bool_type": "must be true or false",
+        "bool_parsing": "must be true or false",
         "string_type": "must be a text",
         "string_unicode": "must be valid Unicode, without lone surrogates",
         "string_too_long": "must have at most {max_length} characters",
@@ -99,7 +102,7 @@ def _field_problem(model: type[BaseModel], error: ErrorDetails) -> FieldProblem:
     if error["type"] == "extra_forbidden":
         name = str(error["loc"][-1])
         return FieldProblem(field=path_of(error["loc"])[:300], message=unknown_name("field", name, names))
-    message = _sentence(error)
+    message = sentence_of(error)
     field = path_of(error["loc"])
     if not error["loc"]:
         # What does not fit together names its fields in its own sentence.
@@ -107,7 +110,8 @@ def _field_problem(model: type[BaseModel], error: ErrorDetails) -> FieldProblem:
     return FieldProblem(field=field[:300], message=message[:1000])
 
 
-def _sentence(error: ErrorDetails) -> str:
+def sentence_of(error: ErrorDetails) -> str:
+    """What is wrong with one value, with the limit that it breaks."""
     template = _SENTENCES.get(error["type"])
     context = {name: _plain(value) for name, value in error.get("ctx", {}).items()}
     if template is not None:

@@ -57,6 +57,22 @@ async def test_the_refusal_names_the_parameter_and_what_may_be_meant(query: str,
     assert message in problem["message"]
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (f"limit={'9' * 30}", "must be at most 1000"),
+        (f"limit={'9' * 5000}", "is a number too long to be within any limit"),
+        ("limit=0", "must be at least 1"),
+        ("limit=1.5", "must be a whole number"),
+        ("all=maybe", "must be true or false"),
+    ],
+)
+async def test_a_value_that_is_no_good_is_refused_in_the_words_of_other_fields(query: str, message: str) -> None:
+    answer = await asked("GET", "/v1/jobs", query)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
+    assert answer.json()["fields"] == [{"field": query.partition("=")[0], "message": message}]
+
+
 async def test_a_dry_run_that_is_misspelt_applies_nothing() -> None:
     answer = await asked("PUT", "/v1/policies/main", "dryrun=true")
     assert answer.json()["detail"] == "dryrun: is not a known parameter; did you mean dry_run?"

@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from makeway_runtime.errors import MakewayRuntimeError
 from makeway_runtime.postgres.transient import is_transient
 from makeway_schemas.api import PROBLEM_TYPE, FieldProblem, Problem
-from makeway_schemas.refusals import path_of, said
+from makeway_schemas.refusals import path_of, said, sentence_of
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -90,13 +91,11 @@ async def _on_invalid(_request: Request, error: Exception) -> Response:
     return problem_response(problem_of(ProblemCode.INVALID_FIELD, said(fields), fields))
 
 
-def _fields(errors: Sequence[dict[str, object]]) -> tuple[FieldProblem, ...]:
+def _fields(errors: Sequence[ErrorDetails]) -> tuple[FieldProblem, ...]:
     found = []
     for each in errors:
-        location = each["loc"]
         # The first part says where it was: query, path, header.
-        path = path_of(location[1:]) if isinstance(location, tuple) else ""
-        found.append(FieldProblem(field=path, message=str(each["msg"]).removeprefix("Value error, ")))
+        found.append(FieldProblem(field=path_of(each["loc"][1:]), message=sentence_of(each)))
     return tuple(found)
 
 
