@@ -11,7 +11,6 @@ from makeway_policy.question import Question
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_room import barred, legal_plan, place, spare
 from makeway_policy.victim_sets import Plan, plan_of
-from makeway_policy.whole_cards import may_all_leave
 
 _NEAR = 32
 """So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
@@ -97,12 +96,12 @@ def _best_extension(question: Question, hosts: Iterable[Host], so_far: _SoFar | 
     # Where victims of the other members were, or these are, one more may need nobody: such nodes are all tried.
     near = {*nodes, *(node_id for each in taken for node_id in each.run.node_ids)}
     unseen, settled = set(near), False
-    before = 0.0 if so_far is None or not may_all_leave(question) else so_far[0].cost_gpu_seconds * _SLACK
+    before = 0.0 if so_far is None or not _all_stay_taken(question) else so_far[0].cost_gpu_seconds * _SLACK
     best: _SoFar | None = None
     for host in hosts:
-        if best is not None and host.node_id not in near:
-            least = replace(host, v=max(host.v, highest), cost=before + host.cost)
-            settled = settled or cannot_beat(question, least, best[0].key)
+        # What a set costs at least is known of sets that go no higher than the node's v: below the highest others may.
+        if best is not None and host.node_id not in near and host.v >= highest:
+            settled = settled or cannot_beat(question, replace(host, cost=before + host.cost), best[0].key)
         if settled and not unseen:
             break
         if settled and host.node_id not in near:
@@ -118,6 +117,13 @@ def _best_extension(question: Question, hosts: Iterable[Host], so_far: _SoFar | 
         if len(option[1]) == len(taken):
             break
     return best
+
+
+def _all_stay_taken(question: Question) -> bool:
+    """Whether nobody who leaves for some members is spared when others get their place (see `victim_room.barred`)."""
+    state = question.state
+    hard = any(group.hard for group in state.groups.values())
+    return not hard and not any(team.guarantee for team in state.teams.values())
 
 
 def _extend(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> _SoFar | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from makeway_policy.checks import problems
 from makeway_policy.document import from_document
 
 from makeway_simulator.engine import Engine
@@ -50,6 +51,8 @@ SEARCHED: Final[Mapping[str, Range]] = MappingProxyType(
 
 INTERVAL: Final = "checkpoint_interval"
 _VICTIMS: Final = "victim_weights"
+_ASKED: Final = 200
+"""So many settings in a row may be none that a policy file can have, such as a delta that no two classes are apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,19 +90,24 @@ class Search:
 
 
 def tune(search: Search, progress: Callable[[int], None] | None = None) -> Tuning:
-    """Search. Raises UnknownChoice for a fixed value that is not searched, SimulatorError without optuna."""
+    """Search.
+
+    Raises UnknownChoice for a fixed value that is not searched, SimulatorError without optuna or where the values that
+    are fixed make no policy.
+    """
     unknown = [name for name in search.fixed if name not in SEARCHED]
     if unknown:
         raise UnknownChoice("value to fix", unknown[0], tuple(SEARCHED))
+    wrong = _wrong_with(search, search.fixed)
+    if wrong:
+        raise SimulatorError(f"this is no policy to start from: {'; '.join(wrong)}")
     study = _study(search.seed)
     start = _tried(search, search.fixed)
     trials = [start]
     for number in range(search.trials):
-        asked = study.ask()
-        values = {
-            name: search.fixed[name] if name in search.fixed else _ask(asked, name, bounds)
-            for name, bounds in SEARCHED.items()
-        }
+        asked, values = _next_setting(study, search)
+        if _wrong_with(search, values):
+            break
         trial = _tried(search, values)
         study.tell(asked, [trial.terms.utilisation, trial.terms.wait, trial.terms.preemptions])
         trials.append(trial)
@@ -137,6 +145,25 @@ def _ask(asked: Any, name: str, bounds: Range) -> float:
     if bounds.whole:
         return int(asked.suggest_int(name, int(bounds.least), int(bounds.most)))
     return float(asked.suggest_float(name, bounds.least, bounds.most, log=bounds.logarithmic))
+
+
+def _next_setting(study: Any, search: Search) -> tuple[Any, dict[str, float]]:
+    """The next to try: one that is a policy, if any of the next many is."""
+    for _ in range(_ASKED):
+        asked = study.ask()
+        values = {
+            name: search.fixed[name] if name in search.fixed else _ask(asked, name, bounds)
+            for name, bounds in SEARCHED.items()
+        }
+        if not _wrong_with(search, values):
+            break
+        study.tell(asked, state=importlib.import_module("optuna").trial.TrialState.FAIL)
+    return asked, values
+
+
+def _wrong_with(search: Search, values: Mapping[str, float]) -> tuple[str, ...]:
+    """What `makeway policy check` would say of a setting."""
+    return problems(from_document(document_with(search.document, values)))
 
 
 def _tried(search: Search, values: Mapping[str, float]) -> Trial:

@@ -12,7 +12,7 @@ from makeway_scheduler import cycle, enact, job_moves, owner, steps, store
 from makeway_scheduler.errors import Fenced, SchedulerError, Stale
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.store import Committed
-from makeway_schemas.facts import PlanNumber
+from makeway_schemas.facts import GpuHealthChanged, PlanNumber
 from makeway_schemas.states import JobState
 from scheduler_harness import Node, PoolUnderTest, ended, preempt, start_job
 from structlog.testing import capture_logs
@@ -336,6 +336,17 @@ async def test_a_silent_node_is_unknown_and_comes_back(pool: PoolUnderTest, monk
     await pool.turn(node.report())
     assert await pool.state(job) == "STOPPING"
     assert await pool.sql.fetchval("SELECT count(*) FROM runs WHERE job_id = $1", job) == 1
+
+
+async def test_what_the_sampler_says_of_a_card_is_no_sign_of_its_node(pool: PoolUnderTest) -> None:
+    """It goes on where the executor, which starts and stops what runs, is gone."""
+    node = Node("a")
+    await pool.turn(node.report())
+    pool.ledger.heard_at["a"] -= 16.0
+    await pool.turn(
+        GpuHealthChanged(id="h", node_id="a", session="s", gpu_id="GPU-a-0", healthy=False, reason="XID 79")
+    )
+    assert await pool.sql.fetchval("SELECT state FROM nodes") == "UNKNOWN"
 
 
 async def test_our_own_outage_ages_nobody(pool: PoolUnderTest) -> None:

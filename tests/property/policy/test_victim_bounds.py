@@ -81,6 +81,8 @@ def verdicts(seed: int) -> list[Verdict]:
         Shape(gpus=1), Shape(gpus=2), Shape(gpus=2, topology=Topology.REQUIRE), Shape(gpus=4), Shape(gpus=1, cpus=20.0),
         Shape(gpus=1, shares=1), Shape(gpus=1, members=3), Shape(gpus=2, affinity=(("kin", "k"),)), Shape(gpus=3),
         Shape(gpus=2, members=2, distinct_nodes=True), Shape(gpus=1, members=4), Shape(gpus=2, members=3),
+        Shape(gpus=1, cpus=20.0, members=2), Shape(gpus=2, members=2, topology=Topology.REQUIRE),
+        Shape(gpus=1, memory_mib=600, members=2, distinct_nodes=True),
     ):  # fmt: skip
         for name in ("urgent", "high"):
             avoided = random.choice([frozenset(), frozenset({"n0/0", "n1/1"})])
@@ -178,6 +180,45 @@ def test_a_bound_does_not_ask_who_of_two_that_cost_the_same_comes_first(newest: 
     assert [each.run.job_id for each in found.victims] == (["j3"] if newest == 3 else ["j1", "j2"])
     (host,) = index.hosts.for_job(job, now, over=False, only_cards=True)
     assert host.cost <= found.key[2]
+
+
+@pytest.mark.parametrize("deadline", [None, 1e6 + 60.0])
+def test_a_gang_looks_on_below_the_highest_it_takes_anyway(deadline: float | None) -> None:
+    """A node's cost is that of its lowest runs: where these do not suffice, or not in time, others may cost less.
+
+    The last member gets the cheapest normal run although the low ones beside it are dear, or the other way round.
+    """
+    now, state = 1e6, PoolState()
+    runs = {
+        "f": [("normal", 10.0, 32.0)],
+        "w": [("low", 5.0, 1.0), ("normal", 1000.0, 31.0)],
+        "x": [("low", 5000.0, 1.0), ("normal", 20.0, 31.0)],
+        "b": [("normal", 100.0, 32.0)],
+    }
+    for node_id, here in runs.items():
+        state.put_node(Node(node_id=node_id, cpus=0.0 if deadline else 32.0))
+        for index, (name, restart_seconds, cpus) in enumerate(here):
+            gpu = Gpu(gpu_id=f"{node_id}/{index}", node_id=node_id, index=index, type_name="A", vram_mib=80)
+            state.put_gpu(gpu)
+            shape = Shape(gpus=1, cpus=cpus, nodes=frozenset({node_id}))
+            job = Job(
+                job_id=f"{node_id}-{name}", order=len(state.jobs) + 1, team="t", class_name=name,
+                submitted_at=now - 5000, queued_since=now - 5000, shape=shape, restart_seconds=restart_seconds,
+                grace_seconds=100.0 if name == "low" and deadline else 10.0,
+            )  # fmt: skip
+            state.put_job(job)
+    decide(state, DEFAULT, now - 1)
+    for run in tuple(state.runs.values()):
+        lifecycle.run_started(state, run.run_id, now)
+    job = Job(
+        job_id="p", order=99, team="t", class_name="urgent", submitted_at=now, queued_since=now, deadline=deadline,
+        shape=Shape(gpus=1, cpus=20.0, members=2),
+    )  # fmt: skip
+    index = Index.of(state, DEFAULT)
+    index.sync(now)
+    found = judge(index, job, now)
+    assert isinstance(found, Plan)
+    assert [each.run.job_id for each in found.victims] == ["f-normal", "x-normal"]
 
 
 def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:

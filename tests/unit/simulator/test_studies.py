@@ -6,6 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from makeway_policy.checks import problems
 from makeway_policy.document import from_document
 from makeway_policy.model import Mode
 from makeway_policy.presets import DEFAULT, FIFO, PLAIN
@@ -13,7 +14,7 @@ from makeway_simulator import demo
 from makeway_simulator.comparison import Comparison, compare_policies
 from makeway_simulator.demo_page import demo_page, told
 from makeway_simulator.engine import Engine
-from makeway_simulator.errors import BadValue, UnknownChoice
+from makeway_simulator.errors import BadValue, SimulatorError, UnknownChoice
 from makeway_simulator.objective import Terms, Weights
 from makeway_simulator.outcome import EndKind, waits_by_class
 from makeway_simulator.physics import Physics
@@ -184,3 +185,22 @@ def test_searched_paths_set_values_of_a_policy_file() -> None:
     policy = from_document(document)
     assert (policy.delta, policy.classes["low"].sla_wait_seconds, policy.victims.value) == (5, 60, "weighted")
     assert FIFO.delta != 5
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_only_settings_that_a_policy_file_can_have_are_tried(seed: int) -> None:
+    trace = make(Mix(jobs=5, median_seconds=100), CLUSTER)
+    search = Search(
+        trace=trace, cluster=CLUSTER, document={"preset": "default"}, physics=Physics(), trials=4, seed=seed
+    )
+    found = tune(search)
+    assert found.tried == 5
+    assert [problems(from_document(each.document)) for each in found.front] == [()] * len(found.front)
+
+
+def test_values_that_make_no_policy_cannot_be_fixed() -> None:
+    search = Search(
+        trace=make(Mix(jobs=1), CLUSTER), cluster=CLUSTER, document={}, physics=Physics(), fixed={"delta": 30}
+    )
+    with pytest.raises(SimulatorError, match="less than 60 above class low"):
+        tune(search)

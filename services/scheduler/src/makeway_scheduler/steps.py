@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 from makeway_policy.choices import Choice
 from makeway_policy.decide import decide
-from makeway_schemas.facts import Fact, NodeFact
+from makeway_schemas.facts import Fact, GpuHealthChanged, NodeFact
 
 from makeway_scheduler import apply_nodes, meters, releases
 from makeway_scheduler.apply import apply
@@ -89,7 +89,8 @@ class Steps:
 
     def _apply(self, facts: Sequence[Fact], silent: Sequence[str], now: float) -> None:
         for fact in facts:
-            if isinstance(fact, NodeFact):
+            # The sampler speaks of a card also where nobody is there to start or stop anything.
+            if isinstance(fact, NodeFact) and not isinstance(fact, GpuHealthChanged):
                 self._ledger.heard_at[fact.node_id] = time.monotonic()
             apply(self._ledger, fact, now)
         changed = [team for team in self._ledger.new_teams if self._ledger.state.teams.get(team.team_id) != team]
