@@ -342,10 +342,12 @@ async def test_what_the_sampler_says_of_a_card_is_no_sign_of_its_node(pool: Pool
     """It goes on where the executor, which starts and stops what runs, is gone."""
     node = Node("a")
     await pool.turn(node.report())
-    pool.ledger.heard_at["a"] -= 16.0
+    pool.ledger.heard_at["a"] -= 10.0
     await pool.turn(
         GpuHealthChanged(id="h", node_id="a", session="s", gpu_id="GPU-a-0", healthy=False, reason="XID 79")
     )
+    pool.ledger.heard_at["a"] -= 6.0
+    await pool.turn()
     assert await pool.sql.fetchval("SELECT state FROM nodes") == "UNKNOWN"
 
 
