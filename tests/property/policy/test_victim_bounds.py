@@ -182,18 +182,23 @@ def test_a_bound_does_not_ask_who_of_two_that_cost_the_same_comes_first(newest: 
     assert host.cost <= found.key[2]
 
 
-@pytest.mark.parametrize("deadline", [None, 1e6 + 60.0])
-def test_a_gang_looks_on_below_the_highest_it_takes_anyway(deadline: float | None) -> None:
+@pytest.mark.parametrize(("deadline", "w", "x", "b", "last"), [
+    (None, (5.0, 100.0), (1000.0, 1000.0), 20.0, "b-normal"),
+    (1e6 + 60.0, (5.0, 1000.0), (5000.0, 20.0), 100.0, "x-normal"),
+])  # fmt: skip
+def test_a_gang_looks_on_below_the_highest_it_takes_anyway(
+    deadline: float | None, w: tuple[float, float], x: tuple[float, float], b: float, last: str
+) -> None:
     """A node's cost is that of its lowest runs: where these do not suffice, or not in time, others may cost less.
 
-    The last member gets the cheapest normal run although the low ones beside it are dear, or the other way round.
+    `w`, `x` and `b`: what a low and a normal run on a node cost, or a normal one alone.
     """
     now, state = 1e6, PoolState()
     runs = {
         "f": [("normal", 10.0, 32.0)],
-        "w": [("low", 5.0, 1.0), ("normal", 1000.0, 31.0)],
-        "x": [("low", 5000.0, 1.0), ("normal", 20.0, 31.0)],
-        "b": [("normal", 100.0, 32.0)],
+        "w": [("low", w[0], 1.0), ("normal", w[1], 31.0)],
+        "x": [("low", x[0], 1.0), ("normal", x[1], 31.0)],
+        "b": [("normal", b, 32.0)],
     }
     for node_id, here in runs.items():
         state.put_node(Node(node_id=node_id, cpus=0.0 if deadline else 32.0))
@@ -218,7 +223,7 @@ def test_a_gang_looks_on_below_the_highest_it_takes_anyway(deadline: float | Non
     index.sync(now)
     found = judge(index, job, now)
     assert isinstance(found, Plan)
-    assert [each.run.job_id for each in found.victims] == ["f-normal", "x-normal"]
+    assert [each.run.job_id for each in found.victims] == ["f-normal", last]
 
 
 def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
