@@ -5,7 +5,7 @@ follows from it (queue value, protection, free room) is computed by the modules 
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from makeway_policy.copies import value
 from makeway_policy.kinds import (
@@ -54,7 +54,7 @@ _READY = NodeHealth.READY
 _NO_DRAIN = Drain.NO
 
 
-@value(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why not: one sentence for people, one reason for machines, and the figures behind it.
 

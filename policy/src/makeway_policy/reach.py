@@ -7,7 +7,7 @@ reach. Thresholds only ever leave nodes out or put them in order; who may be tak
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from makeway_policy import costs, placement, protection
@@ -61,7 +61,7 @@ class CardReach:
     shared: _Each = ()
 
 
-@value(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class NodeReach:
     """What a node has to offer.
 

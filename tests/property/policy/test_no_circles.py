@@ -34,6 +34,4 @@ def only_what_is_new() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_decision_leaves_nothing_to_the_garbage_collector(seed: int) -> None:
-    # How each kind of value is copied is found out once a process, and leaves something.
-    History(seed).live(STEPS)
     Watched(seed).live(STEPS)
