@@ -70,7 +70,7 @@ class FreeCards:
     def __init__(self, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._policy = policy
         self._rooms = rooms
-        self._kinds: dict[tuple[object, ...], FreeNodes] = {}
+        self._kinds: dict[placement.OfCard, FreeNodes] = {}
 
     def update(self, node_id: str, room: NodeRoom | None) -> None:
         """A node has other room than before; None: it is gone."""
@@ -83,7 +83,7 @@ class FreeCards:
 
     def of(self, shape: Shape) -> FreeNodes:
         """The nodes with cards free for requests of the shape's kind."""
-        key = (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus == 0)
+        key = placement.of_card(shape)
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = FreeNodes(shape)

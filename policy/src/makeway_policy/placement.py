@@ -28,6 +28,9 @@ _REQUIRE = Topology.REQUIRE
 _ENDLESS = float("inf")
 _ROUNDING = 1e-9
 
+OfCard = tuple[str | None, int, int | None, int | None, str | None, bool]
+"""What a request wants of each of its cards: see `of_card`."""
+
 
 @value(frozen=True, kw_only=True, slots=True)
 class Fit:
@@ -42,6 +45,11 @@ def kind_of(shape: Shape) -> LeaseKind:
     if shape.vram_mib is not None:
         return LeaseKind.SIZED
     return LeaseKind.SLOTS if shape.shares is not None else _WHOLE
+
+
+def of_card(shape: Shape) -> OfCard:
+    """What decides which cards suit the shape, and which of them have room for one GPU of it."""
+    return (shape.gpu_type, shape.min_vram_mib, shape.vram_mib, shape.shares, shape.mig, shape.gpus == 0)
 
 
 def suits(gpu: Gpu, shape: Shape, policy: Policy) -> bool:

@@ -12,23 +12,20 @@ in the queue. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 
 from makeway_policy import placement, quota
-from makeway_policy.card_room import CardRoom
+from makeway_policy.card_times import NOW, CardTimes, NodeTimes
 from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
-from makeway_policy.model import Job, LeaseKind, Reason, Refusal, Run, Shape
+from makeway_policy.model import Job, Reason, Refusal, Shape
 from makeway_policy.moments import moment
 from makeway_policy.priority import base, class_of, outranks, preemption_value
-from makeway_policy.rooms import NodeRoom, takes_placements
+from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Backfill, MayPreempt, Policy
-from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.state import PoolState
 
-_WHOLE = LeaseKind.WHOLE
 _ENDLESS = float("inf")
-_NOW = 0.0  # the expected start on cards that have room already
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -40,33 +37,16 @@ class Reservation:
     gpus: frozenset[str]
 
 
-@dataclass(kw_only=True, slots=True)
-class _NodeTimes:
-    """When each card of a node that suits can serve one GPU, and the same soonest first.
-
-    `lasting` are the cards for which that holds until they change: a hold waits for others, and when they go is not
-    seen on its cards. `waits`: there is such a hold.
-    """
-
-    cards: Sequence[CardRoom]
-    lasting: list[CardRoom | None]
-    ends: list[float]
-    ranked: list[float] = field(default_factory=list)
-    waits: bool = False
-
-
 class ExpectedStarts:
-    """When each node could start one member of a shape, from the declared time limits of what is on it."""
+    """When each node could start one member of a shape; `times` is what is known of its cards, for all such shapes."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, times: CardTimes) -> None:
         self.shape = shape
+        self.times = times
         self._stale: set[str] = set()
         self._noted: set[str] = set()
         self._filled: set[str] = set()
-        self._started: dict[str, set[str]] = {}
         self._size = max(1, shape.gpus)
-        self._whole = placement.kind_of(shape) is _WHOLE
-        self._times: dict[str, _NodeTimes] = {}
         self._order: list[tuple[float, str]] = []
         self._place: dict[str, tuple[float, str]] = {}
         self._found: tuple[Job, Reservation] | None = None
@@ -76,16 +56,11 @@ class ExpectedStarts:
         """Something on these nodes has changed."""
         self._stale.update(node_ids)
 
-    def node_filled(self, node_id: str, started: Iterable[str]) -> None:
-        """Runs have come to a node, or have started there: a whole card is empty there no sooner than before.
-
-        `started` are the GPUs of those that have started.
-        """
+    def node_filled(self, node_id: str) -> None:
+        """Runs have come to a node, or have started there: a whole card is empty there no sooner than before."""
         self._noted.add(node_id)
-        if started:
-            self._started.setdefault(node_id, set()).update(started)
 
-    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
+    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Reservation:
         """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
 
         A start that is past means that something has outlived its limit and is expected to be gone any moment.
@@ -101,26 +76,23 @@ class ExpectedStarts:
         return self._found[1]
 
     def _note_filled(self, node_id: str) -> None:
-        times = self._times.get(node_id)
-        if not self._whole or (times is not None and times.waits):
+        times = self.times.known(node_id)
+        if not self.times.whole or (times is not None and times.waits):
             self._stale.add(node_id)
         elif node_id in self._place:
             self._filled.add(node_id)
             if self._place[node_id][0] <= self._searched_to:
                 self._found = None
 
-    def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> None:
+    def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
-        started = self._started.pop(node_id, ())
-        room = rooms.get(node_id)
-        if room is None or not takes_placements(room.node):
-            self._times.pop(node_id, None)
+        times = self.times.look_at(node_id, state, policy, rooms)
+        if times is None or len(times.ranked) < self._size:
             self._move(node_id, _ENDLESS)
-            return
-        times = self._times[node_id] = self._times_on(state, policy, room, started)
-        self._move(node_id, times.ranked[self._size - 1] if len(times.ranked) >= self._size else _ENDLESS)
+        else:
+            self._move(node_id, times.ranked[self._size - 1])
 
-    def _search(self, job: Job, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]) -> Reservation:
+    def _search(self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Reservation:
         slots: list[tuple[float, str, int]] = []
         self._searched_to = _ENDLESS
         for start, node_id in self._soonest_first(state, policy, rooms):
@@ -135,11 +107,13 @@ class ExpectedStarts:
         if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         size = self.shape.gpus
-        gpus = [gpu_id for _, node_id, number in chosen for gpu_id in self._soonest(node_id)[number * size :][:size]]
+        gpus = [
+            gpu_id for _, node_id, number in chosen for gpu_id in self._on(node_id).soonest()[number * size :][:size]
+        ]
         return Reservation(job_id=job.job_id, start=chosen[-1][0], gpus=frozenset(gpus))
 
     def _soonest_first(
-        self, state: PoolState, policy: Policy, rooms: dict[str, NodeRoom]
+        self, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]
     ) -> Iterator[tuple[float, str]]:
         """The nodes by when they could start a member; what was filled is put in its place as it is met."""
         position = 0
@@ -152,41 +126,16 @@ class ExpectedStarts:
             position += 1
 
     def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
-        ranked, size = self._times[node_id].ranked, self._size
+        ranked, size = self._on(node_id).ranked, self._size
         count = 1 if self.shape.distinct_nodes else max(1, len(ranked) // size)
         count = min(count, self.shape.members)
         return [(ranked[number * size + size - 1], node_id, number) for number in range(count)]
 
-    def _soonest(self, node_id: str) -> list[str]:
-        """The GPUs of a node that suit, the soonest first."""
-        times = self._times[node_id]
-        ranked = sorted(zip(times.ends, times.cards, strict=True), key=lambda each: (each[0], each[1].gpu.index))
-        return [card.gpu.gpu_id for _, card in ranked]
-
-    def _times_on(self, state: PoolState, policy: Policy, room: NodeRoom, started: Collection[str]) -> _NodeTimes:
-        """What holds of a node now; cards that have not changed, nor `started`, are as they were."""
-        cards = placement.suitable(room, self.shape, policy)
-        known = self._times.get(room.node.node_id)
-        if known is None or len(known.cards) != len(cards):
-            known = _NodeTimes(cards=cards, lasting=[None] * len(cards), ends=[0.0] * len(cards))
-        known.waits = False
-        alone: Run | None = None
-        end, waits = 0.0, False
-        for place, (card, old) in enumerate(zip(cards, known.lasting, strict=True)):
-            if card is not old or (started and card.gpu.gpu_id in started):
-                runs = card.runs
-                if not self._whole or len(runs) != 1:
-                    end, waits = _card_time(state, card, self.shape), any(run.after for run in runs)
-                    alone = None
-                elif runs[0] is not alone:
-                    # A run that has several whole cards leaves them all at once.
-                    alone = runs[0]
-                    end, waits = expected_end(state, state.runs[alone.run_id]), bool(alone.after)
-                known.ends[place] = end
-                known.lasting[place] = None if waits else card
-                known.waits = known.waits or waits
-        known.cards, known.ranked = cards, sorted(known.ends)
-        return known
+    def _on(self, node_id: str) -> NodeTimes:
+        found = self.times.known(node_id)
+        if found is None:
+            raise LookupError(f"node {node_id} has a place and was never looked at")
+        return found
 
     def _move(self, node_id: str, start: float) -> None:
         """Put a node in its place; where no start can be given it has none."""
@@ -234,7 +183,7 @@ def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
     if held.start is None:
         sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
     else:
-        when = "now" if held.start == _NOW else f"at {moment(held.start)}"
+        when = "now" if held.start == NOW else f"at {moment(held.start)}"
         sentence = f"what is free is kept for job {name}, which is expected to start {when}"
     return Refusal(
         reason=Reason.RESERVED_FOR_ANOTHER,
@@ -242,43 +191,6 @@ def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
         detail={"job": name},
         room_on=room_on,
     )
-
-
-def expected_end(state: PoolState, run: Run) -> float:
-    """When the run has to be gone by its declared time limit (or its notice); infinite where it has none."""
-    if is_leaving(run):
-        if run.leaves_by is not None:
-            return run.leaves_by
-        return _ENDLESS if run.noticed_at is None else run.noticed_at + run.grace_seconds
-    job = state.jobs[run.job_id]
-    if job.time_limit_seconds is None:
-        return _ENDLESS
-    left = max(0.0, job.time_limit_seconds - job.used_seconds)
-    if run.started_at is not None:
-        return run.started_at + left
-    begins = max((expected_end(state, state.runs[each]) for each in run.after), default=run.decided_at)
-    return begins + left
-
-
-def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
-    """When the card can serve one GPU of the shape."""
-    if not card.runs:
-        return _NOW
-    kind = placement.kind_of(shape)
-    if kind is _WHOLE or card.kinds_later - {kind}:
-        return max([expected_end(state, state.runs[run.run_id]) for run in card.runs])
-    vram, slots = card.vram_now, card.slots_now
-    wanted = (shape.vram_mib or 0, shape.shares or 1)
-    if vram >= wanted[0] and slots >= wanted[1]:
-        return _NOW
-    ends = sorted((expected_end(state, state.runs[run.run_id]), run.run_id) for run in card.runs)
-    for end, run_id in ends:
-        for lease in state.runs[run_id].leases:
-            if lease.gpu_id == card.gpu.gpu_id:
-                vram, slots = vram + lease.vram_mib, slots + lease.slots
-        if vram >= wanted[0] and slots >= wanted[1]:
-            return end
-    return ends[-1][0]
 
 
 def _could_evict_once_aged(reserver: Job, job: Job, policy: Policy, now: float) -> bool:

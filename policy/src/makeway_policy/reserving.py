@@ -8,7 +8,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from makeway_policy import priority, quota, reservation
+from makeway_policy import placement, priority, quota, reservation
+from makeway_policy.card_times import CardTimes
 from makeway_policy.model import Job, Reason, Refusal, Shape
 from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns, WaitingQueue
 from makeway_policy.reservation import ExpectedStarts, Reservation
@@ -72,6 +73,7 @@ class Reservers:
         self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
         self._place: dict[Bucket, tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
+        self._times: dict[placement.OfCard, CardTimes] = {}
         self._newest: ExpectedStarts | None = None
         self._first: list[tuple[Key, str]] | None = None
         self._asked: set[str] = set()
@@ -170,7 +172,10 @@ class Reservers:
     def node_filled(self, node_id: str, started: Collection[str] = ()) -> None:
         """Runs have only come to a node, or have started there, these on the GPUs in `started`."""
         for starts in self._starts.values():
-            starts.node_filled(node_id, started)
+            starts.node_filled(node_id)
+        if started:
+            for times in self._times.values():
+                times.started_on(node_id, started)
 
     def against(self, job: Job, key: Key) -> Iterator[Reservation]:
         """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
@@ -197,9 +202,12 @@ class Reservers:
 
     def _starts_of(self, shape: Shape) -> ExpectedStarts:
         """A shape that is not kept yet, in the place of the one that nobody has asked about for longest."""
-        while len(self._starts) >= _SHAPES_KEPT:
+        if len(self._starts) >= _SHAPES_KEPT:
             del self._starts[next(iter(self._starts))]
-        starts = ExpectedStarts(shape)
+            kept = [starts.times for starts in self._starts.values()]
+            self._times = {wanted: times for wanted, times in self._times.items() if times in kept}
+        times = self._times.setdefault(placement.of_card(shape), CardTimes(shape))
+        starts = ExpectedStarts(shape, times)
         starts.nodes_changed(self._rooms)
         return starts
 

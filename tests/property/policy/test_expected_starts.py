@@ -1,6 +1,7 @@
 """Expected starts are kept from call to call and brought up to date where something changed: as if found anew."""
 
 import pytest
+from makeway_policy.card_times import CardTimes
 from makeway_policy.index import Index
 from makeway_policy.reservation import ExpectedStarts
 from policy_history import History, Pool
@@ -22,7 +23,7 @@ def ask_all(pool: Pool) -> None:
     index = Index.of(pool.state, pool.policy)
     for job_id in sorted(index.queue.place):
         job = pool.state.jobs[job_id]
-        anew = ExpectedStarts(job.shape)
+        anew = ExpectedStarts(job.shape, CardTimes(job.shape))
         anew.nodes_changed(index.rooms)
         assert index.reservers.of(job) == anew.earliest(job, pool.state, pool.policy, index.rooms)
 
