@@ -51,7 +51,11 @@ class Journal:
     def put_member(self, mapping: dict[str, tuple[str, ...]], key: str, member: str, *, present: bool) -> None:
         """Add a member to the sorted tuple of a key, or take it out; a key without members goes."""
         old = mapping.get(key, ())
-        if present:
+        new: tuple[str, ...]
+        if not old:
+            # Of most there is one at most.
+            new = (member,) if present else ()
+        elif present:
             place = bisect_left(old, member)
             known = place < len(old) and old[place] == member
             new = old if known else (*old[:place], member, *old[place:])

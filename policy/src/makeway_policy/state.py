@@ -26,11 +26,12 @@ __all__ = ["UNITS_PER_GPU", "PoolState", "has_started", "is_leaving", "units_of"
 
 _terms = attrgetter(
     "class_name", "own_priority", "manual_priority", "mode", "preemptible", "preempted_at", "grace_seconds",
-    "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group", "labels",
+    "exempt_after_seconds", "time_limit_seconds", "restart_seconds", "group", "labels", "team", "user",
 )  # fmt: skip
-"""All that says what protects a job's run, what it costs to stop it, and who likes to be beside it."""
+"""All that says what protects a job's run, what it costs to stop it, who likes to be beside it, and under what it
+counts."""
 _counts = attrgetter("team", "class_name", "user", "preemptible", "group")
-"""All that says under what a job's run counts."""
+"""All of it that says under what a job's run counts."""
 
 
 class PoolState:
@@ -110,13 +111,15 @@ class PoolState:
         old = self._jobs.get(job.job_id)
         self._journal.put(self._jobs, job.job_id, job)
         if old is None or _terms(old) != _terms(job):
-            self.changes.amended.add(job.job_id)
+            self._amended(old, job)
+        self._job_changed(job)
+
+    def _amended(self, old: Job | None, job: Job) -> None:
+        self.changes.amended.add(job.job_id)
         if old is not None and _counts(old) != _counts(job):
             run = self.run_of(job.job_id)
             self._recount(() if run is None else _gpu_ids(run))
-        if (old.group if old else None) != job.group:
-            self._regroup(job.job_id, old.group if old else None, job.group)
-        self._job_changed(job)
+        self._regroup(job.job_id, old.group if old else None, job.group)
 
     def tell(self, job: Job) -> None:
         """Replace a job that differs only in the reason it was told: nothing that is derived depends on it."""

@@ -20,8 +20,6 @@ Share = tuple[Key, int, int]
 
 _NOTHING = (0, 0)
 
-_Whole = tuple[str, int, int, str | None]
-
 
 def is_leaving(run: Run) -> bool:
     """Whether the run's stop is decided, whatever state its leases have."""
@@ -84,15 +82,21 @@ class Usage:
 
         Returns the teams whose usage has changed, and whether they use less of something than before.
         """
-        alone: dict[_Whole, tuple[Share, ...]] = {}
         sums: dict[Key, list[int]] = {}
         before: tuple[Share, ...] = ()
         after: tuple[Share, ...] = ()
         # GPUs of one run follow each other and share one value: it is counted once, so many times.
         times = 0
+        last: tuple[Gpu, Run, tuple[Share, ...]] | None = None
         for gpu_id, gpu, runs in found:
             old = self._shares_of_gpu.get(gpu_id, ())
-            new = self._shares(gpu, runs, jobs, alone) if gpu is not None and runs else ()
+            if gpu is None or not runs:
+                new: tuple[Share, ...] = ()
+            elif last is not None and runs[0] is last[1] and len(runs) == 1 and _are_alike(gpu, last[0]):
+                new = last[2]
+            else:
+                new = self._shares(gpu, runs, jobs)
+                last = (gpu, runs[0], new) if _has_whole_cards(runs, gpu) else None
             if old == new:
                 continue
             if old is not before or new is not after:
@@ -122,23 +126,14 @@ class Usage:
             moved[key[0]] = moved.get(key[0], False) or now < 0 or later < 0
         return moved
 
-    def _shares(
-        self, gpu: Gpu, runs: Sequence[Run], jobs: Mapping[str, Job], alone: dict[_Whole, tuple[Share, ...]]
-    ) -> tuple[Share, ...]:
-        """`alone` remembers the shares of runs that have whole cards to themselves: equal cards, equal shares."""
+    def _shares(self, gpu: Gpu, runs: Sequence[Run], jobs: Mapping[str, Job]) -> tuple[Share, ...]:
         run = runs[0]
         if len(runs) != 1 or run.moves_to:
             return self._sum(gpu, runs, jobs)
-        like = (run.run_id, gpu.vram_mib, gpu.slots, gpu.mig_profile)
-        found = alone.get(like)
-        if found is None:
-            # What `_sum` gives for one run that keeps nothing elsewhere.
-            units = _units(gpu, run.leases)
-            later = 0 if is_leaving(run) else units
-            found = tuple([(key, units, later) for key in self.keys_of(jobs[run.job_id])])
-            if all(lease.slots >= gpu.slots for lease in run.leases):
-                alone[like] = found
-        return found
+        # What `_sum` gives for one run that keeps nothing elsewhere.
+        units = _units(gpu, run.leases)
+        later = 0 if is_leaving(run) else units
+        return tuple([(key, units, later) for key in self.keys_of(jobs[run.job_id])])
 
     def _sum(self, gpu: Gpu, runs: Iterable[Run], jobs: Mapping[str, Job]) -> tuple[Share, ...]:
         sums: dict[Key, list[int]] = {}
@@ -158,6 +153,16 @@ class Usage:
         if not job.preemptible:
             keys = (*keys, (job.team, "fixed", ""))
         return (*keys, (job.team, "hard", "")) if self._in_hard_group(job) else keys
+
+
+def _has_whole_cards(runs: Sequence[Run], gpu: Gpu) -> bool:
+    """Whether there is one run alone, which has each of its cards for itself."""
+    return len(runs) == 1 and not runs[0].moves_to and all(lease.slots >= gpu.slots for lease in runs[0].leases)
+
+
+def _are_alike(one: Gpu, other: Gpu) -> bool:
+    """Whether the same leases count the same on both."""
+    return (one.vram_mib, one.slots, one.mig_profile) == (other.vram_mib, other.slots, other.mig_profile)
 
 
 def _count(sums: dict[Key, list[int]], shares: Iterable[Share], times: int) -> None:
