@@ -11,7 +11,7 @@ from makeway_policy.rules import Policy
 
 from makeway_simulator import report
 from makeway_simulator.engine import Engine
-from makeway_simulator.errors import UnknownChoice
+from makeway_simulator.errors import TraceError, UnknownChoice
 from makeway_simulator.outcome import EndKind, summarise, waits_by_class
 from makeway_simulator.packing import study as packing_study
 from makeway_simulator.physics import Physics
@@ -27,6 +27,9 @@ from makeway_simulator.rivals import study as rivals_study
 from makeway_simulator.rivals.loop import Charge, Cost
 from makeway_simulator.setting import Setting
 from makeway_simulator.trace import Cluster, Trace
+
+NODES: Final = "8x8"
+"""The cluster where neither the caller nor the trace names one."""
 
 Progress = Callable[[int, int], None]
 """Is told how much is done, of how much."""
@@ -56,11 +59,14 @@ _READERS: Final[Mapping[TraceFormat, Callable[[Path, Skipping], Trace]]] = Mappi
 
 @dataclass(frozen=True, slots=True)
 class GangSettings:
-    """A replay of jobs that come and go, under a rival by name or under `rules`, which `policy` then only names."""
+    """A replay of jobs that come and go, under a rival by name or under `rules`, which `policy` then only names.
+
+    Without `nodes` the cluster is the trace's own, or `NODES` where it names none.
+    """
 
     trace: Path
     trace_format: TraceFormat
-    nodes: str
+    nodes: str | None
     policy: str
     rules: Policy | None = None
     cost: Cost = Cost.RESUME
@@ -96,8 +102,8 @@ def is_packing(trace_format: TraceFormat) -> bool:
 
 def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Replay:
     """The figures of `outcome.Summary` with the settings that gave them. Raises SimulatorError."""
-    cluster = Cluster.parse(settings.nodes)
     trace = read_trace(settings.trace, settings.trace_format, Skipping(allowed=settings.skip_broken))
+    cluster = trace.cluster_of(settings.nodes, NODES)
     told = _of(progress, len(trace.jobs))
     if settings.policy in rivals_study.RIVALS:
         record = rivals_study.study(trace, cluster, settings.policy, _charge(settings), told)
@@ -107,7 +113,7 @@ def replay_gangs(settings: GangSettings, progress: Progress | None = None) -> Re
     figures = {
         "policy": settings.policy,
         "cost": settings.cost.value,
-        "nodes": settings.nodes,
+        "nodes": str(cluster),
         **asdict(summarise(finished, cluster.gpus, record.refused)),
         "waits": waits_by_class(record.outcomes),
         "ended": {kind.value: count for kind, count in sorted(record.ended.items())}
@@ -142,11 +148,15 @@ def is_rival(name: str) -> bool:
 
 
 def read_trace(path: Path, trace_format: TraceFormat, skipping: Skipping) -> Trace:
-    """Read a trace of jobs. Raises SimulatorError."""
+    """Read a trace of jobs, of which there is at least one. Raises SimulatorError."""
     reader = _READERS.get(trace_format)
     if reader is None:
         raise UnknownChoice("reader of jobs for the format", trace_format.value, tuple(_READERS))
-    return reader(path, skipping)
+    trace = reader(path, skipping)
+    if not trace.jobs:
+        skipped = f"; lines skipped as broken: {trace.skipped}" if trace.skipped else ""
+        raise TraceError(str(path), 0, 0, f"has no job to replay, read as {trace_format}{skipped}")
+    return trace
 
 
 def replay_packing(settings: PackingSettings, progress: Progress | None = None) -> Replay:
@@ -154,6 +164,8 @@ def replay_packing(settings: PackingSettings, progress: Progress | None = None) 
     skipping = Skipping(allowed=settings.skip_broken)
     nodes = read_nodes(settings.folder, skipping)
     pods = read_pods(settings.folder, settings.workload, skipping)
+    if not nodes or not pods:
+        raise TraceError(str(settings.folder), 0, 0, f"has no {'pod' if nodes else 'node'} to replay")
     orders = read_orders(settings.folder, settings.workload, len(pods), settings.orders)[: settings.seeds]
     arrivals = sum(len(order.order) for order in orders)
     result = packing_study.study(nodes, pods, orders, settings.policy, _of(progress, arrivals))

@@ -51,10 +51,18 @@ class TraceJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """A workload, ordered by submission, with the count of lines that were skipped on request."""
+    """A workload, ordered by submission, with the count of lines that were skipped on request.
+
+    `cluster` is the one it ran on, in the form of `Cluster.parse`, where the trace says so.
+    """
 
     jobs: tuple[TraceJob, ...]
     skipped: int = 0
+    cluster: str | None = None
+
+    def cluster_of(self, given: str | None, otherwise: str) -> "Cluster":
+        """The cluster to run on: the given one, else the trace's own, else the last. Raises BadValue."""
+        return Cluster.parse(next(name for name in (given, self.cluster, otherwise) if name is not None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +76,10 @@ class Cluster:
     def gpus(self) -> int:
         """All GPUs."""
         return self.nodes * self.gpus_per_node
+
+    def __str__(self) -> str:
+        """As `parse` reads it."""
+        return f"{self.nodes}x{self.gpus_per_node}"
 
     @staticmethod
     def parse(text: str) -> "Cluster":

@@ -11,6 +11,8 @@ from makeway.policy_file import load_policy
 from typer.testing import CliRunner, Result
 
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n0,8,0,100,bert,1000\n1,1,5000,10,dqn,1000\n"
+SWF = "1 0 5 %s 2 -1 -1 2 60 -1 1 3 1 1 1 1 -1 -1\n"
+"""One job of two processors, without its run time."""
 
 
 def called(*arguments: str | Path) -> Result:
@@ -60,7 +62,7 @@ def test_an_unknown_policy_or_cluster_is_refused(trace: Path) -> None:
     assert "such as 8x8" in bad.stderr
 
 
-@pytest.mark.parametrize("nodes", ["99999999x8", "0x8", "1x" + "9" * 5000])
+@pytest.mark.parametrize("nodes", ["", "99999999x8", "0x8", "1x" + "9" * 5000])
 def test_a_cluster_beyond_all_bounds_is_refused(trace: Path, nodes: str) -> None:
     result = called("replay", trace, "--format", "muri", "--nodes", nodes)
     assert result.exit_code == ExitCode.REFUSED
@@ -229,3 +231,40 @@ def test_an_option_that_would_be_ignored_is_refused_by_name(arguments: list[str]
 def test_an_option_counts_where_one_policy_of_several_knows_it(trace: Path) -> None:
     both = ("--policy", "srtf", "--policy", "plain")
     assert called("replay", trace, "--format", "muri", *both, "--grace", "3").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "study",
+    [["replay", "T"], ["replay", "T", "--policy", "srtf"], ["sim", "compare", "fifo", "plain", "--trace", "T"],
+     ["sim", "tune", "--trace", "T"]],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("trace_format", "text"),
+    [("events", ""), ("swf", "; MaxNodes: 4\n"), ("swf", SWF % "-1"), ("muri", MURI.split("\n")[0])],
+)
+def test_a_trace_without_a_job_is_refused_by_name(
+    tmp_path: Path, study: list[str], trace_format: str, text: str
+) -> None:
+    path = tmp_path / "empty"
+    path.write_text(text)
+    refused = called(*(path if word == "T" else word for word in study), "--format", trace_format)
+    assert refused.exit_code == ExitCode.REFUSED, refused.output
+    assert f"{path}: has no job to replay, read as {trace_format}" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("header", "nodes"),
+    [
+        ("; MaxNodes: 2\n;  MaxProcs:  8\n", "2x4"), ("; MaxProcs: 6\n", "6x1"), ("; MaxNodes: 3\n", "3x1"),
+        ("; MaxNodes: 4\n; MaxProcs: 6 (two were sold)\n", "6x1"), ("; Computer: x\n; MaxProcs: -1\n", None),
+    ],
+)  # fmt: skip
+def test_a_trace_runs_on_the_cluster_that_its_header_names(tmp_path: Path, header: str, nodes: str | None) -> None:
+    path = tmp_path / "machine.swf"
+    path.write_text(header + SWF % "60")
+    replayed = called("replay", path, "--format", "swf", "--output", "json")
+    assert json.loads(replayed.stdout)["nodes"] == (nodes or "8x8")
+    compared = called("sim", "compare", "fifo", "plain", "--trace", path, "--format", "swf", "--output", "json")
+    assert json.loads(compared.stdout)["nodes"] == (nodes or "4x8")
+    chosen = called("replay", path, "--format", "swf", "--nodes", "3x5", "--output", "json")
+    assert json.loads(chosen.stdout)["nodes"] == "3x5"

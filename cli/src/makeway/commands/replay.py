@@ -34,7 +34,10 @@ def finite(value: float | None) -> float | None:
 
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object (docs/simulator.md).")]
-Nodes = Annotated[str, typer.Option(help="The cluster: nodes x GPUs a node.")]
+Nodes = Annotated[
+    str | None,
+    typer.Option(help="The cluster: nodes x GPUs a node; else what an swf trace says, else 8x8 (compare, tune: 4x8)."),
+]
 Interval = Annotated[
     float | None,
     typer.Option(
@@ -68,7 +71,7 @@ def replay(
     context: typer.Context,
     trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
     trace_format: Annotated[TraceFormat, typer.Option("--format", help="What the file is.")] = TraceFormat.EVENTS,
-    nodes: Nodes = "8x8",
+    nodes: Nodes = None,
     policy: Annotated[list[str] | None, typer.Option(help="A policy's name or file; may be given again.")] = None,
     cost: Annotated[Cost, typer.Option(help="Pay for a start at every event, or once a resume.")] = Cost.RESUME,
     checkpoint_interval: Interval = None,

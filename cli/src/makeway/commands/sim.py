@@ -1,7 +1,8 @@
 """``sim``: policies compared, tuned and shown on a virtual clock."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 import yaml
@@ -33,6 +34,19 @@ Seed = Annotated[int, typer.Option(help="Of the made-up workload, and of the sea
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=100_000, help="Jobs of the made-up workload.")]
 
 
+_NODES: Final = "4x8"
+"""The cluster where neither the caller nor the trace names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the workload comes from; without a trace it is made up."""
+
+    trace: Path | None
+    trace_format: TraceFormat
+    skip_broken: bool
+
+
 @app.callback()
 def sim() -> None:
     """Replay, compare, tune and show policies on a virtual clock."""
@@ -49,7 +63,7 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
     trace: TraceFile = None,
     trace_format: Format = TraceFormat.EVENTS,
-    nodes: Nodes = "4x8",
+    nodes: Nodes = None,
     jobs: Jobs = 300,
     seed: Seed = 1,
     checkpoint_interval: Interval = None,
@@ -65,13 +79,14 @@ def compare(
         checkpoint_interval_seconds=checkpoint_interval, save_seconds=save_seconds, restore_seconds=restore_seconds
     )
     with refusals(), progress_bar(f"{first}, {second}") as told:
-        cluster = Cluster.parse(nodes)
-        workload = _workload(trace, trace_format, cluster, Mix(jobs=jobs), seed, skip_broken)
+        workload, cluster = _workload(_Source(trace, trace_format, skip_broken), nodes, Mix(jobs=jobs), seed)
         named = {name: replaying.rules_named(name) for name in (first, second)}
         comparison = Comparison(trace=workload, cluster=cluster, physics=physics, policies=tuple(named.items()))
         found = compare_policies(comparison, told)
     if output is OutputFormat.JSON:
-        print_json({"a": first, "b": second, "nodes": nodes, "figures": {each.name: _plain(each) for each in found}})
+        print_json(
+            {"a": first, "b": second, "nodes": str(cluster), "figures": {each.name: _plain(each) for each in found}}
+        )
         return
     print_table(("FIGURE", first, second, "CHANGE"), [_difference(each) for each in found])
 
@@ -135,7 +150,7 @@ def tune(
     policy: Annotated[str, typer.Argument(metavar="[POLICY]", help="The preset or file to start from.")] = "default",
     trace: TraceFile = None,
     trace_format: Format = TraceFormat.EVENTS,
-    nodes: Nodes = "4x8",
+    nodes: Nodes = None,
     jobs: Jobs = 300,
     alpha: Annotated[float, typer.Option(min=0, callback=finite, help="Weight of utilisation (0 to 1).")] = 1.0,
     beta: Annotated[
@@ -155,9 +170,9 @@ def tune(
     _refuse_of_other_workload(context, trace, ("jobs",))
     given = load_policy(policy)
     with refusals(), progress_bar("trials") as told:
-        cluster = Cluster.parse(nodes)
+        workload, cluster = _workload(_Source(trace, trace_format, skip_broken), nodes, Mix(jobs=jobs), seed)
         search = Search(
-            trace=_workload(trace, trace_format, cluster, Mix(jobs=jobs), seed, skip_broken),
+            trace=workload,
             cluster=cluster,
             document=given.document,
             physics=Physics(save_seconds=save_seconds, restore_seconds=restore_seconds),
@@ -224,7 +239,10 @@ def _refuse_of_other_workload(context: typer.Context, trace: Path | None, of_mad
         refuse_given(context, of_made_up, "with --trace: it is of the made-up workload")
 
 
-def _workload(path: Path | None, trace_format: TraceFormat, cluster: Cluster, mix: Mix, seed: int, skip: bool) -> Trace:
-    if path is None:
-        return make(mix, cluster, seed)
-    return read_trace(path, trace_format, Skipping(allowed=skip))
+def _workload(source: _Source, nodes: str | None, mix: Mix, seed: int) -> tuple[Trace, Cluster]:
+    """The workload and the cluster that it runs on. Raises SimulatorError."""
+    if source.trace is None:
+        cluster = Cluster.parse(_NODES if nodes is None else nodes)
+        return make(mix, cluster, seed), cluster
+    trace = read_trace(source.trace, source.trace_format, Skipping(allowed=source.skip_broken))
+    return trace, trace.cluster_of(nodes, _NODES)

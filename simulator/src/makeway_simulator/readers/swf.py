@@ -2,9 +2,12 @@
 
 Fields used: 1 job number, 2 submit time (s), 4 run time (s), 5 allocated processors, 8 requested processors,
 9 requested time (s), 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run time
-or without processors was cancelled before it ran and is left out.
+or without processors was cancelled before it ran and is left out. Of the header comments `MaxNodes` and `MaxProcs` are
+read: the cluster it ran on. Where one is missing, or they do not divide, each processor is a node of its own.
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +22,17 @@ _NAMES: Final = (
     "partition", "preceding_job", "think_time",
 )  # fmt: skip
 _UNKNOWN: Final = -1
+_HEADER: Final = re.compile(r"\s*;\s*(MaxNodes|MaxProcs)\s*:\s*(\d{1,9})\b", re.ASCII)
 
 
 def read_swf(path: Path, skipping: Skipping) -> Trace:
     """Read one trace. Raises TraceError."""
     jobs: list[TraceJob] = []
+    header: dict[str, int] = {}
     for number, text in lines_of(path):
         if not text.strip() or text.lstrip().startswith(";"):
+            if said := _HEADER.match(text):
+                header.setdefault(said[1], int(said[2]))
             continue
         try:
             job = _job(_row(str(path), number, text))
@@ -34,7 +41,15 @@ def read_swf(path: Path, skipping: Skipping) -> Trace:
             continue
         if job is not None:
             jobs.append(job)
-    return Trace(jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)), skipped=skipping.skipped)
+    ordered = tuple(sorted(jobs, key=lambda job: job.submitted_at))
+    return Trace(jobs=ordered, skipped=skipping.skipped, cluster=_cluster(header))
+
+
+def _cluster(header: Mapping[str, int]) -> str | None:
+    nodes, processors = header.get("MaxNodes", 0), header.get("MaxProcs", 0)
+    if nodes and processors and processors % nodes == 0:
+        return f"{nodes}x{processors // nodes}"
+    return f"{processors or nodes}x1" if processors or nodes else None
 
 
 def _row(path: str, number: int, text: str) -> Row:
