@@ -128,6 +128,7 @@ def logs(
     state_dir: State = None,
 ) -> None:
     """Print a job's log, as its program wrote it."""
+    run = run.lower()
     if run != "all" and not (run.isascii() and run.isdigit()):
         raise typer.BadParameter("a run's number from 1, or all", param_hint="--run")
     client = connect(state_dir, patience_seconds=patience)

@@ -62,7 +62,9 @@ def _remarks(job: JobView) -> list[str]:
 
 @app.command()
 def ps(
-    state: Annotated[list[JobState] | None, typer.Option("--in", help="Only jobs in this state.")] = None,
+    state: Annotated[
+        list[JobState] | None, typer.Option("--in", case_sensitive=False, help="Only jobs in this state.")
+    ] = None,
     team: Annotated[str | None, typer.Option(help="Only jobs of this team.")] = None,
     class_name: Annotated[str | None, typer.Option("--class", help="Only jobs of this class.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
@@ -183,15 +185,16 @@ def priority(
     state_dir: State = None,
 ) -> None:
     """Give a job a manual priority, which holds at once."""
-    if value != "none" and _WHOLE.fullmatch(value) is None:
+    taken_back = value.lower() == "none"
+    if not taken_back and _WHOLE.fullmatch(value) is None:
         raise typer.BadParameter(f"{value!r} is neither a whole number nor `none`", param_hint="VALUE")
     client = connect(state_dir)
     with client:
-        answer = client.set_priority(client.resolve(job), None if value == "none" else int(value))
+        answer = client.set_priority(client.resolve(job), None if taken_back else int(value))
     if output is OutputFormat.JSON:
         print_json(answer)
         return
-    print_out(_accepted(answer, "has its own priority again" if value == "none" else f"has priority {value}"))
+    print_out(_accepted(answer, "has its own priority again" if taken_back else f"has priority {value}"))
 
 
 @app.command()
@@ -206,7 +209,7 @@ def change(
 ) -> None:
     """Change the limits in time of a job that has not ended, also while it runs."""
     given = {"time_limit": time_limit, "deadline": deadline}
-    limits = {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    limits = {name: None if value.lower() == "none" else value for name, value in given.items() if value is not None}
     if not limits:
         raise typer.BadParameter("name what is to change", param_hint="--time-limit, --deadline")
     client = connect(state_dir)

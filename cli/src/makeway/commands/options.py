@@ -9,7 +9,10 @@ from makeway.client import Client, Patience
 from makeway.context import find_context
 from makeway.output import OutputFormat
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: the API's models (docs/cli.md).")]
+Output = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", case_sensitive=False, help="text, or json: the API's models (docs/cli.md)."),
+]
 State = Annotated[Path | None, typer.Option("--state", help="The cluster's state folder (or MAKEWAY_STATE).")]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A name, an id, the beginning of an id, or @last.")]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names, ids, beginnings of ids, or @last.")]

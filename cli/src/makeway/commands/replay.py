@@ -33,7 +33,10 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object (docs/simulator.md).")]
+Output = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", case_sensitive=False, help="text, or json: one object (docs/simulator.md)."),
+]
 Nodes = Annotated[
     str | None,
     typer.Option(help="The cluster: nodes x GPUs a node; else what an swf trace says, else 8x8 (compare, tune: 4x8)."),
@@ -55,7 +58,9 @@ Restore = Annotated[
 Grace = Annotated[
     float | None, typer.Option("--grace", min=0, callback=finite, help="Every job's grace; without it, its class's.")
 ]
-Preempted = Annotated[Mode | None, typer.Option("--mode", help="Every job's preemption mode; else its class's.")]
+Preempted = Annotated[
+    Mode | None, typer.Option("--mode", case_sensitive=False, help="Every job's preemption mode; else its class's.")
+]
 Skip = Annotated[bool, typer.Option("--skip-broken", help="Skip broken lines and count them.")]
 
 
@@ -70,10 +75,14 @@ _OF_OUR_POLICY = ("checkpoint_interval", "save_seconds", "grace", "mode")
 def replay(
     context: typer.Context,
     trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
-    trace_format: Annotated[TraceFormat, typer.Option("--format", help="What the file is.")] = TraceFormat.EVENTS,
+    trace_format: Annotated[
+        TraceFormat, typer.Option("--format", case_sensitive=False, help="What the file is.")
+    ] = TraceFormat.EVENTS,
     nodes: Nodes = None,
     policy: Annotated[list[str] | None, typer.Option(help="A policy's name or file; may be given again.")] = None,
-    cost: Annotated[Cost, typer.Option(help="Pay for a start at every event, or once a resume.")] = Cost.RESUME,
+    cost: Annotated[
+        Cost, typer.Option(case_sensitive=False, help="Pay for a start at every event, or once a resume.")
+    ] = Cost.RESUME,
     checkpoint_interval: Interval = None,
     save_seconds: Save = 0.0,
     restore_seconds: Restore = 0.0,

@@ -29,7 +29,7 @@ from makeway.policy_file import load_policy
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 TraceFile = Annotated[Path | None, typer.Option("--trace", help="A trace; without one, a made-up workload.")]
-Format = Annotated[TraceFormat, typer.Option("--format", help="What the trace is.")]
+Format = Annotated[TraceFormat, typer.Option("--format", case_sensitive=False, help="What the trace is.")]
 Seed = Annotated[int, typer.Option(help="Of the made-up workload, and of the search.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=100_000, help="Jobs of the made-up workload.")]
 
@@ -109,7 +109,9 @@ def demo(
     sla_wait: Annotated[
         float | None, typer.Option(min=1, callback=finite, help="Seconds after which low and normal jobs age.")
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="What the page shows first; off is no preemption.")] = Mode.CHECKPOINT,
+    mode: Annotated[
+        Mode, typer.Option(case_sensitive=False, help="What the page shows first; off is no preemption.")
+    ] = Mode.CHECKPOINT,
     report: Annotated[Path | None, typer.Option(help="Write the page here: one file, to be stepped through.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:

@@ -96,7 +96,7 @@ def set_team(
 
 
 def _number(value: str | float) -> object:
-    if value == "none":
+    if isinstance(value, str) and value.lower() == "none":
         return None
     return int(value) if isinstance(value, str) and value.isascii() and value.lstrip("-").isdigit() else value
 

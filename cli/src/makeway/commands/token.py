@@ -36,7 +36,7 @@ def create(
     state_dir: State = None,
 ) -> None:
     """Create a token and print it, alone, on stdout. It is shown this once."""
-    values = {"role": role, "team": team, "node": node, "label": label, "expires_in_seconds": expires}
+    values = {"role": role.lower(), "team": team, "node": node, "label": label, "expires_in_seconds": expires}
     try:
         request = TokenRequest.model_validate({**values, "classes": tuple(class_name) if class_name else None})
     except ValidationError as error:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -75,6 +77,8 @@ def _flag(info: FieldInfo, path: tuple[str, ...], kinds: tuple[Any, ...]) -> Fla
     if dict in kinds:
         names = (f"--{_SINGULAR.get(dashed, dashed)}", *_SHORT.get(dashed, ()))
         kind, read, metavar = list[str], _PAIRS.get(name, _pairs), "NAME=VALUE"
+    elif words := _words(kinds):
+        read = partial(_as_word, words)
     elif tuple in kinds:
         each = _as_number if name == "exit_codes" else _as_text
         kind, read, metavar = list[str], lambda texts: tuple(each(text) for text in texts), "VALUE"
@@ -97,6 +101,16 @@ def _metavar(name: str, kinds: tuple[Any, ...]) -> str:
     if int in kinds:
         return "MIB" if name.endswith("_mib") or name == "memory" else "NUMBER"
     return "TEXT"
+
+
+def _words(kinds: tuple[Any, ...]) -> tuple[str, ...]:
+    """The words that a field chooses from; none where it does not."""
+    return tuple(word.value for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum) for word in kind)
+
+
+def _as_word(words: tuple[str, ...], text: str) -> str:
+    """The word that is meant, in any case; anything else goes on as typed, for the model to refuse by name."""
+    return next((word for word in words if word.lower() == text.lower()), text)
 
 
 def _as_text(value: Any) -> Any:
