@@ -26,7 +26,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One figure under both policies; the change in per cent of the first, None where that is 0."""
+    """One figure under both policies, counts whole; the change in per cent of the first, None where that is 0."""
 
     name: str
     first: float
@@ -45,7 +45,7 @@ def compare_policies(comparison: Comparison, progress: Callable[[int, int], None
     policies = comparison.policies * (2 if len(comparison.policies) == 1 else 1)
     first, second = (_figures(comparison, name, rules, told) for name, rules in policies)
     names = [*first, *(name for name in second if name not in first)]
-    return [Difference(name=name, first=first.get(name, 0.0), second=second.get(name, 0.0)) for name in names]
+    return [Difference(name=name, first=first.get(name, 0), second=second.get(name, 0)) for name in names]
 
 
 def _figures(
@@ -59,6 +59,6 @@ def _figures(
         setting = Setting(cluster=cluster, policy=rules, physics=comparison.physics)
         record = Engine(comparison.trace.jobs, setting).run(told)
     finished = [each for each in record.outcomes if each.kind is EndKind.FINISHED]
-    figures = {key: float(value) for key, value in asdict(summarise(finished, cluster.gpus, record.refused)).items()}
     waits = waits_by_class(record.outcomes)
+    figures = asdict(summarise(finished, cluster.gpus, record.refused))
     return {**figures, **{f"p95_wait_seconds.{name}": found["p95_seconds"] for name, found in waits.items()}}

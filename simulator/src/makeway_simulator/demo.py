@@ -23,6 +23,11 @@ from makeway_simulator.trace import Cluster, TraceJob
 
 Value = TypeVar("Value")
 
+LOST: Final = (
+    "GPU-seconds lost are held by jobs but brought none on: starts, saves, and work done again or for nothing."
+)
+"""What a column of the table means: jobs that nobody evicts save too, and so lose some."""
+
 CLUSTER: Final = Cluster(nodes=1, gpus_per_node=4)
 SAVE_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 3.0

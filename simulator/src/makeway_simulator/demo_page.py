@@ -5,7 +5,7 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final
 
-from makeway_simulator.demo import CLUSTER, JOBS, Choice, DemoRun, Row, runs, table
+from makeway_simulator.demo import CLUSTER, JOBS, LOST, Choice, DemoRun, Row, runs, table
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.page import page
 from makeway_simulator.record import Record, Segment
@@ -45,7 +45,7 @@ def demo_page(choice: Choice) -> str:
         "Who makes way, and what it costs",
         [
             ("Watch it happen", body, "Red edge: evicted. Grey: loading a checkpoint. One row a GPU."),
-            ("All strategies at a glance", rows_table(table(choice)), "Waits are of urgent and high jobs."),
+            ("All strategies at a glance", rows_table(table(choice)), f"Waits are of urgent and high jobs. {LOST}"),
             ("Words", _WORDS, ""),
         ],
         lead=_LEAD,
@@ -58,11 +58,15 @@ def rows_table(rows: Sequence[Row]) -> str:
     head += "<th>GPU-seconds lost</th><th>evictions</th><th>cancelled</th></tr>"
     body = "".join(
         f"<tr><th>{each.strategy}</th><td>{each.mean_wait_seconds:.1f} s</td><td>{each.longest_wait_seconds:.1f} s</td>"
-        f"<td>{each.training_done_at:.0f} s</td><td>{each.lost_gpu_seconds:.0f}</td><td>{each.preemptions}</td>"
+        f"<td>{_done(each)}</td><td>{each.lost_gpu_seconds:.0f}</td><td>{each.preemptions}</td>"
         f"<td>{each.cancelled}</td></tr>"
         for each in rows
     )
     return f"<table>{head}{body}</table>"
+
+
+def _done(row: Row) -> str:
+    return f"{row.training_done_at:.0f} s" if row.training_done_at else "never"
 
 
 def _run(run: DemoRun) -> dict[str, Any]:

@@ -126,6 +126,11 @@ def test_compare_sets_two_policies_side_by_side() -> None:
 
 def test_the_demo_is_a_table() -> None:
     result = called("sim", "demo")
+    told = " ".join(result.stderr.split())
+    assert (
+        "GPU-seconds lost are held by jobs but brought none on: starts, saves, and work done again or for nothing"
+        in told
+    )
     assert result.exit_code == 0
     assert "CHECKPOINT, graceful" in result.stdout
 
@@ -268,3 +273,13 @@ def test_a_trace_runs_on_the_cluster_that_its_header_names(tmp_path: Path, heade
     assert json.loads(compared.stdout)["nodes"] == (nodes or "4x8")
     chosen = called("replay", path, "--format", "swf", "--nodes", "3x5", "--output", "json")
     assert json.loads(chosen.stdout)["nodes"] == "3x5"
+
+
+def test_counts_are_whole_in_a_comparison_and_all_else_has_three_places(trace: Path) -> None:
+    arguments = ("sim", "compare", "plain", "fifo", "--trace", trace, "--format", "muri")
+    rows = {row.split()[0]: row.split()[1:3] for row in called(*arguments).stdout.splitlines()}
+    assert rows["jobs"] == ["2", "2"]
+    assert {"preemptions", "refused"} == {name for name, cells in rows.items() if cells[0] == "0"}
+    assert rows["gpu_utilisation"][0].count(".") == 1
+    figures = json.loads(called(*arguments, "--output", "json").stdout)["figures"]
+    assert str(figures["jobs"]["a"]) == "2"

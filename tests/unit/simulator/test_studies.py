@@ -54,6 +54,8 @@ def test_what_happens_is_told_in_order() -> None:
 def test_the_demo_page_is_whole_and_reaches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("makeway_simulator.demo_page.runs", lambda choice: [demo.run_one(choice)])
     text = demo_page(demo.Choice())
+    assert "<td>0 s</td>" not in text
+    assert "<td>never</td>" in text
     assert not re.search(r"""(src|href)\s*=|url\(|@import|fetch\(|XMLHttpRequest""", text)
     data = re.search(r"const DATA=(\{.*?\});\s*//", text, re.DOTALL)
     assert data is not None

@@ -196,17 +196,18 @@ def _print_all(found: list[dict[str, Any]]) -> None:
     print_table(("FIGURE", *(each["policy"] for each in found)), [_row(name, found) for name in names[1:]])
     for each in found:
         print_out("")
-        rows = [(name, *(_shown(value) for value in waits.values())) for name, waits in each["waits"].items()]
+        rows = [(name, *(shown(value) for value in waits.values())) for name, waits in each["waits"].items()]
         print_table((f"WAITS ({each['policy']})", "JOBS", "MEAN S", "P50 S", "P95 S", "LONGEST S"), rows)
 
 
 def _row(name: str, found: list[dict[str, Any]]) -> tuple[str, ...]:
-    return (name, *(_shown(each.get(name, "-")) for each in found))
+    return (name, *(shown(each.get(name, "-")) for each in found))
 
 
 def _share(spread: dict[str, float] | None) -> str:
     return "-" if spread is None else f"{spread['mean']:.2f} ±{spread['sd']:.2f}"
 
 
-def _shown(value: Any) -> str:
-    return f"{value:,.3f}" if isinstance(value, float) else str(value)
+def shown(value: Any) -> str:
+    """A figure for a table: counts are whole."""
+    return f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

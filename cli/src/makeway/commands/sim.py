@@ -97,7 +97,7 @@ def _plain(each: Difference) -> dict[str, Any]:
 
 def _difference(each: Difference) -> tuple[str, str, str, str]:
     change = "-" if each.change_percent is None else f"{each.change_percent:+.1f} %"
-    return (each.name, f"{each.first:,.3f}", f"{each.second:,.3f}", change)
+    return (each.name, replaying.shown(each.first), replaying.shown(each.second), change)
 
 
 @app.command()
@@ -132,6 +132,7 @@ def demo(
         print_json({"strategies": [demos.as_figures(each) for each in rows]})
         return
     say("4 GPUs; training of low and normal class, then urgent work. Waits are of urgent and high jobs.")
+    say(demos.LOST)
     columns = ("STRATEGY", "MEAN WAIT", "LONGEST WAIT", "TRAINING DONE", "GPU-SECONDS LOST", "EVICTIONS", "CANCELLED")
     print_table(columns, [_strategy(each) for each in rows])
     if report is None:
