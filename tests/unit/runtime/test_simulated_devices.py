@@ -137,6 +137,22 @@ async def test_health_events_are_told_once_each(tmp_path: Path) -> None:
     assert [e.kind for e in await cards.health_events()] == [HealthKind.RECOVERED]
 
 
+@pytest.mark.parametrize("left", [None, {}, {"events": []}])
+async def test_a_card_whose_faults_are_taken_from_the_hook_is_well_again(tmp_path: Path, left: object) -> None:
+    cards = devices(tmp_path)
+    fault = {"kind": "xid", "code": 79, "fatal": True}
+    hook(tmp_path, {"events": [fault, fault]})
+    assert len(await cards.health_events()) == 2
+    if left is None:
+        (tmp_path / "sim" / HOOKS_FILE).unlink()
+    else:
+        hook(tmp_path, left)
+    assert [(e.uuid, e.kind, e.fatal) for e in await cards.health_events()] == [(CARD, HealthKind.RECOVERED, False)]
+    assert await cards.health_events() == ()
+    hook(tmp_path, {"events": [fault]})
+    assert [e.kind for e in await cards.health_events()] == [HealthKind.XID]
+
+
 async def test_a_lost_card_is_unknown_not_empty(tmp_path: Path) -> None:
     hook(tmp_path, {"lost": True})
     cards = devices(tmp_path)

@@ -150,6 +150,38 @@ async def test_a_fault_outlives_a_restart_of_the_sampler(tmp_path: Path) -> None
     assert second.publisher.health() == [(CARD, False, "XID 79")]
 
 
+async def test_a_failed_card_that_was_gone_and_is_back_is_well_also_where_the_sampler_was_restarted(
+    tmp_path: Path,
+) -> None:
+    first = stand(tmp_path)
+    first.hook({"events": [XID]})
+    await first.round()
+    await stand(tmp_path).round()
+    gone = stand(tmp_path)
+    gone.hook({"lost": True})
+    await gone.round()
+    assert gone.publisher.health() == [(CARD, False, "XID 79")]
+    back = stand(tmp_path)
+    back.hook({})
+    await back.round()
+    assert back.publisher.health() == [(CARD, True, "")]
+    later = stand(tmp_path)
+    await later.round()
+    assert later.publisher.health() == [(CARD, True, "")]  # the first word of it may have been lost
+
+
+async def test_a_card_that_fails_as_it_comes_back_is_not_well(tmp_path: Path) -> None:
+    made = stand(tmp_path)
+    made.hook({"events": [XID], "lost": True})
+    await made.round()
+    made.sampler._repeat_at = 0.0
+    made.hook({"events": [XID, XID]})
+    await made.round()
+    made.sampler._repeat_at = 0.0
+    await made.round()
+    assert {healthy for _, healthy, _ in made.publisher.health()} == {False}
+
+
 def test_after_a_reboot_what_had_failed_is_well_and_that_is_told(tmp_path: Path) -> None:
     file = VerdictFile(tmp_path)
     file.save("boot-1", [Verdict(uuid=CARD, healthy=False, reason="XID 79")])

@@ -16,7 +16,8 @@ Test hook: `<state>/sim/hooks.json` changes what the cards show, live. It is an 
      "events": [{"kind": "xid", "code": 79, "fatal": true, "detail": "fell off the bus"}]}
 
 all keys optional. A stuck process counts though it does not live; others only while they do. A reading that is null is
-not known. Events are told once each, in order: append to tell another.
+not known. Events are told once each, in order: append to tell another. Where some were taken away, the card has been
+mended: it is told to be well, then what is left in the list.
 """
 
 from __future__ import annotations
@@ -139,8 +140,13 @@ class SimulatedDevices:
     async def health_events(self) -> tuple[HealthEvent, ...]:
         """The hook's events that were not told yet."""
         events: list[HealthEvent] = []
-        for uuid, hook in sorted(self._hooks().items()):
-            listed = hook.get("events", [])
+        hooks = self._hooks()
+        for uuid in sorted(hooks.keys() | self._told.keys()):
+            listed = hooks.get(uuid, {}).get("events", [])
+            if len(listed) < self._told.get(uuid, 0):
+                mended = "its faults were taken away"
+                events.append(HealthEvent(uuid=uuid, kind=HealthKind.RECOVERED, fatal=False, detail=mended))
+                self._told[uuid] = 0
             for entry in listed[self._told.get(uuid, 0) :]:
                 events.append(
                     HealthEvent(

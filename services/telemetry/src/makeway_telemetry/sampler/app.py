@@ -26,7 +26,7 @@ from makeway_runtime.service import run
 from makeway_schemas.topics import GPU_SAMPLES, SCHEDULER_INBOX
 from prometheus_client import Counter
 
-from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id
+from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id, seen
 from makeway_telemetry.sampler.messages import Round, health_message, samples_message, samples_of
 from makeway_telemetry.sampler.settings import SamplerSettings
 
@@ -100,10 +100,11 @@ class Sampler:
         repeating = time.monotonic() >= self._repeat_at
         readings: tuple[Reading, ...] = ()
         try:
-            if repeating:
-                self._known.update({card.uuid: card for card in await devices.inventory()})
+            listed = {card.uuid: card for card in await devices.inventory()} if repeating else None
+            self._known.update(listed or {})
             readings = await devices.samples()
-            self._judge(after(self._verdicts, await devices.health_events()))
+            verdicts = after(self._verdicts, await devices.health_events())
+            self._judge(verdicts if listed is None else seen(verdicts, listed))
         except DevicesUnknown as error:
             ROUNDS.labels("unknown").inc()
             _LOG.warning("the cards gave no answer", error=str(error))
@@ -126,7 +127,7 @@ class Sampler:
                 _LOG.warning("a card's health changed", gpu=uuid, healthy=verdict.healthy, reason=verdict.reason)
         self._verdicts = verdicts
         try:
-            self._file.save(self._boot_id, verdicts.values())
+            self._file.save(self._boot_id, tuple(verdicts.values()))
         except OSError as error:
             _LOG.error("the cards' health could not be kept", error=str(error))
 

@@ -1,13 +1,13 @@
 """Which cards are unwell: kept over a restart, forgotten with a new boot.
 
 NVML tells that a card failed, and never that it is well again: a reset or a reboot heals it. So what failed stays so
-for as long as this boot lasts, unless the card comes back to the driver's list.
+for as long as this boot lasts, unless the card comes back to the driver's list, also while no sampler runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +19,15 @@ BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A card's health as the scheduler is told it. `reason` is a sentence when it is not well."""
+    """A card's health as the scheduler is told it. `reason` is a sentence when it is not well.
+
+    `missing`: since it failed, the driver was seen not to list it.
+    """
 
     uuid: str
     healthy: bool
     reason: str
+    missing: bool = False
 
 
 def after(verdicts: Mapping[str, Verdict], events: Iterable[HealthEvent]) -> dict[str, Verdict]:
@@ -37,18 +41,33 @@ def after(verdicts: Mapping[str, Verdict], events: Iterable[HealthEvent]) -> dic
     return changed
 
 
+def seen(verdicts: Mapping[str, Verdict], listed: Collection[str]) -> dict[str, Verdict]:
+    """Returns the verdicts after the driver has listed these cards: one that failed, was gone and is back is well."""
+    changed = dict(verdicts)
+    for uuid, verdict in verdicts.items():
+        if verdict.healthy:
+            continue
+        if uuid not in listed:
+            changed[uuid] = replace(verdict, missing=True)
+        elif verdict.missing:
+            changed[uuid] = Verdict(uuid=uuid, healthy=True, reason="")
+    return changed
+
+
 def boot_id() -> str:
     """Returns the kernel's id of this boot."""
     return BOOT_ID_FILE.read_text(encoding="ascii").strip()
 
 
 class _Kept(BaseModel):
-    """The file: which boot it speaks of, and UUID to reason for each card that is not well."""
+    """The file: which boot it speaks of, UUID to reason for each card that is not well, and which are well again."""
 
     model_config = ConfigDict(frozen=True)
 
     boot_id: str
     unwell: dict[str, str]
+    missing: frozenset[str] = frozenset()
+    well_again: frozenset[str] = frozenset()
 
 
 class VerdictFile:
@@ -67,16 +86,23 @@ class VerdictFile:
         except ValidationError:
             # Not ours: the cards themselves will tell again.
             return {}
-        same_boot = kept.boot_id == boot
-        return {
-            uuid: Verdict(uuid=uuid, healthy=not same_boot, reason=reason if same_boot else "")
+        well = {uuid: Verdict(uuid=uuid, healthy=True, reason="") for uuid in {*kept.unwell, *kept.well_again}}
+        if kept.boot_id != boot:
+            return well
+        return well | {
+            uuid: Verdict(uuid=uuid, healthy=False, reason=reason, missing=uuid in kept.missing)
             for uuid, reason in kept.unwell.items()
         }
 
-    def save(self, boot: str, verdicts: Iterable[Verdict]) -> None:
-        """Keeps which cards are not well. Raises OSError."""
-        unwell = {verdict.uuid: verdict.reason for verdict in verdicts if not verdict.healthy}
+    def save(self, boot: str, verdicts: Collection[Verdict]) -> None:
+        """Keeps which cards are not well, and which are again: word of that may be lost. Raises OSError."""
+        kept = _Kept(
+            boot_id=boot,
+            unwell={verdict.uuid: verdict.reason for verdict in verdicts if not verdict.healthy},
+            missing=frozenset(verdict.uuid for verdict in verdicts if verdict.missing),
+            well_again=frozenset(verdict.uuid for verdict in verdicts if verdict.healthy),
+        )
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".new")
-        temporary.write_text(_Kept(boot_id=boot, unwell=unwell).model_dump_json(), encoding="utf-8")
+        temporary.write_text(kept.model_dump_json(), encoding="utf-8")
         temporary.replace(self._path)
