@@ -70,7 +70,7 @@ class Network:
 
     def leave_behind(self, node_id: str, gpu_ids: Iterable[str], leaves_seconds: float) -> None:
         """What ran on these cards counts as lost and runs on all the same; told to stop, it takes so long."""
-        if node_id in self._cut and leaves_seconds < inf:
+        if node_id in self._cut:
             self._left.setdefault(node_id, {}).update(dict.fromkeys(gpu_ids, leaves_seconds))
 
     def restore(self, node_id: str, now: float) -> tuple[Back, tuple[str, ...]]:
@@ -84,6 +84,8 @@ class Network:
             del self._ends[run_id]
         left = self._left.pop(node_id, {})
         for gpu_id, seconds in left.items():
+            if seconds == inf:
+                continue  # nothing ends it: the card stays taken
             heapq.heappush(self._emptying, (now + seconds, gpu_id))
         return Back(notices=notices, ends=ends), tuple(left)
 

@@ -1,6 +1,7 @@
 """The nodes, cards and MIG instances of a case as the policy knows them."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from makeway_policy.model import Gpu, GpuHealth, Node
 from makeway_policy.state import PoolState
@@ -36,9 +37,15 @@ def _instances(node: CaseNode, slices: Mapping[str, int]) -> Iterator[Gpu]:
 
 
 def report_layout(state: PoolState, node: CaseNode, slots: int) -> None:
-    """The node's newest report: cards and instances as it says; those that are absent are gone unless leased."""
+    """The node's newest report: cards and instances as it says; those that are absent are gone unless leased.
+
+    One that is back is well; of the others a layout says nothing of their health.
+    """
     reported = {gpu.gpu_id: gpu for gpu in gpus_of(node, slots)}
     for gpu in reported.values():
+        known = state.gpus.get(gpu.gpu_id)
+        if known is not None and known.health is not GpuHealth.LOST:
+            gpu = replace(gpu, health=known.health)
         state.put_gpu(gpu)
     for gpu in state.gpus_of_node(node.name):
         if gpu.gpu_id not in reported:

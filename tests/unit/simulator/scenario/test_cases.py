@@ -150,6 +150,34 @@ def test_a_node_that_is_back_is_used_again_once_what_was_replaced_has_left_it() 
     assert found.ended["a"] == 100
 
 
+def test_a_card_with_a_process_that_nothing_ends_is_not_used_when_its_node_is_back() -> None:
+    found = history(
+        cluster={"nodes": ["node-a", "node-b"], "node_timeout": 5},
+        jobs=[
+            {"id": "a", "dur": 100, "grace": 10, "behaviour": {"unkillable": True}},
+            {"id": "b", "needs": "node-a", "at": 30, "dur": 10},
+        ],
+        actions=[
+            {"at": 10, "cut_network": "node-a"},
+            {"at": 20, "declare_dead": "node-a"},
+            {"at": 50, "restore_network": "node-a"},
+        ],
+        until=1000,
+    )
+    assert found.runs_of("b") == ()
+
+
+@pytest.mark.parametrize("word", ["quarantine", "release"])
+def test_a_report_of_the_layout_says_nothing_of_the_health_of_a_card(word: str) -> None:
+    report = {"report_layout": {"node": "node-a", "slices": {}}}
+    found = history(
+        jobs=[{"id": "a", "at": 10, "dur": 10}],
+        actions=[{"at": 1, "quarantine": "node-a/0"}, {"at": 2, word: "node-a/0"}, {"at": 3, **report}],
+        until=100,
+    )
+    assert [run.started_at for run in found.runs_of("a")] == ([] if word == "quarantine" else [10])
+
+
 def test_only_a_cut_lasts_for_a_time() -> None:
     with pytest.raises(ScenarioError, match="cut_network alone"):
         history(jobs=[{"id": "a"}], actions=[{"at": 1, "cordon": "node-a", "for": 5}])
