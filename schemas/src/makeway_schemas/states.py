@@ -53,6 +53,10 @@ class GpuState(StrEnum):
     LOST = "LOST"
 
 
+CARD_FAULT: Final = "its driver has told of a fault: "
+"""What the reason of a GPU begins with that has failed; it has until its driver lists it anew or its node boots."""
+
+
 class NodeState(StrEnum):
     """A silent node is UNKNOWN, which is not failed. DEAD is an operator's word, until it is heard again."""
 

@@ -259,6 +259,27 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     assert (teams["default"]["gpus_used"], teams["default"]["jobs_waiting"]) == (0, 0)
 
 
+async def test_a_gpu_that_takes_no_runs_says_why(lone_admission: Admission) -> None:
+    await add_node(lone_admission, "n1", 3)
+    fault, stranger = "its driver has told of a fault: XID 79", "used by processes that are none of makeway's: 7"
+    for gpu, condition, reason in (("GPU-0", "quarantined", fault), ("GPU-1", "occupied", stranger)):
+        await lone_admission.database.execute(
+            "UPDATE gpus SET condition = $2, reason = $3 WHERE gpu_id = $1", gpu, condition, reason
+        )
+
+    async def shown() -> list[tuple[str, str, bool]]:
+        return [(each["state"], each["reason"], each["failed"]) for each in await lone_admission.get("/v1/gpus")]
+
+    unwell = [("QUARANTINED", fault, True), ("QUARANTINED", stranger, False)]
+    assert await shown() == [*unwell, ("FREE", "", False)]
+    note = "drained by ops: fans\ncordoned by ann"
+    await lone_admission.database.execute("UPDATE nodes SET cordoned = true, note = $1", note)
+    said = "its node is closed: cordoned by ann; drained by ops: fans"
+    assert await shown() == [*unwell, ("CORDONED", said, False)]
+    await lone_admission.database.execute("UPDATE nodes SET state = 'DEAD', note = 'declared dead by ann: burnt'")
+    assert (await shown())[2] == ("LOST", "its node: declared dead by ann: burnt", False)
+
+
 async def test_a_path_with_a_slash_too_many_is_not_found(lone_admission: Admission) -> None:
     for method, path in (("DELETE", "/v1/tokens/"), ("GET", "/v1/jobs/"), ("GET", "/v1/nodes/")):
         assert (await lone_admission.client.request(method, path)).status_code == 404

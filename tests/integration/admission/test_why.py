@@ -279,3 +279,25 @@ async def test_why_of_a_job_whose_only_node_is_dead_says_so_and_names_no_wait(lo
     assert why["reason"].startswith(f"no node that could run it takes runs now: {dead}")
     assert why["detail"]["worst_case_wait"] == "unbounded: every node that could run it is closed"
     assert why["detail"]["would_help"] == ["n7 being heard again", "another node that has what the job asks for"]
+
+
+async def test_why_of_a_job_on_a_card_that_is_not_well_says_so(lone_admission: Admission) -> None:
+    job = await lone_admission.submitted()
+    await add_node(lone_admission, "n7", 2)
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    run = await lone_admission.add_run(job, 1, node="n7")
+    await lone_admission.database.execute(
+        "INSERT INTO leases (run_id, gpu_id, state, vram_mib, slots) VALUES ($1, 'GPU-1', 'LIVE', 1, 4)", run
+    )
+
+    async def reason() -> str:
+        return str((await lone_admission.get(f"/v1/jobs/{job}/why"))["reason"])
+
+    fault = "its driver has told of a fault: XID 79"
+    for gpu, told in (("GPU-0", ""), ("GPU-1", f"it runs on GPU 1 of n7, which takes no new runs: {fault}")):
+        await lone_admission.database.execute(
+            "UPDATE gpus SET condition = 'quarantined', reason = $2 WHERE gpu_id = $1", gpu, fault
+        )
+        assert await reason() == told
+    await lone_admission.database.execute("UPDATE nodes SET drain = 'gently', note = 'drained by ops'")
+    assert (await reason()).startswith(f"it runs on GPU 1 of n7, which takes no new runs: {fault}; it runs on n7, dr")

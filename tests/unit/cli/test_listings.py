@@ -274,6 +274,29 @@ def test_a_scheduler_that_hangs_is_no_scheduler_that_decides(server: StubServer,
     assert (finding["verdict"], finding["detail"]) == ("FAIL", "scheduler-1 does not answer, no sign of life for 42s")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "mend"),
+    [
+        ({"state": "QUARANTINED", "failed": True}, "driver lists it again after that, or when its node has booted"),
+        ({"state": "QUARANTINED", "failed": True, "simulated": True}, "take its events from the node's hooks.json"),
+        ({"state": "QUARANTINED", "reason": "not empty since the end of x.1"}, "free again once proven idle"),
+        ({"state": "LOST"}, "its driver shows it"),
+    ],
+)
+def test_doctor_promises_a_failed_card_no_mend_by_being_idle(
+    server: StubServer, makeway: Makeway, gpu: dict[str, object], mend: str
+) -> None:
+    server.on("GET", "/v1/cluster", CLUSTER)
+    server.on("GET", "/v1/nodes", [])
+    server.on("GET", "/healthz", {"healthy": True, "checks": {}})
+    base = {"gpu_id": "GPU-1", "node": "n", "index": 0, "type_name": "A100", "vram_mib": 1}
+    server.on("GET", "/v1/gpus", [base | gpu])
+    findings = json.loads(makeway("doctor", "--output", "json").stdout)["findings"]
+    (found,) = [each["mend"] for each in findings if each["check"] == "gpu n/0"]
+    assert mend in found
+    assert ("proven idle" in found) == (mend == "free again once proven idle")
+
+
 def test_doctor_tells_a_stranger_on_the_port_from_no_answer(server: StubServer, makeway: Makeway) -> None:
     assert "is not makeway" in makeway("doctor").stdout
     assert "does not answer" in makeway("doctor", MAKEWAY_URL="http://127.0.0.1:9").stdout

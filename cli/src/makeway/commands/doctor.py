@@ -232,10 +232,20 @@ def _gpus(gpus: Iterable[GpuView]) -> Iterator[Finding]:
     for gpu in gpus:
         if gpu.state not in _SOUND_GPU:
             detail = f"is {gpu.state}" + (f": {gpu.reason}" if gpu.reason else "")
-            mend = "see what holds it (nvidia-smi); it is free again once proven idle"
-            if gpu.state == "LOST":
-                mend = "see whether its node is up and its driver shows it"
-            yield Finding(check=f"gpu {gpu.node}/{gpu.index}", verdict=Verdict.WARN, detail=detail, mend=mend)
+            yield Finding(check=f"gpu {gpu.node}/{gpu.index}", verdict=Verdict.WARN, detail=detail, mend=_mend(gpu))
+
+
+def _mend(gpu: GpuView) -> str:
+    if gpu.state == "LOST":
+        return "see whether its node is up and its driver shows it"
+    if gpu.failed and gpu.simulated:
+        return "take its events from the node's hooks.json (docs/telemetry.md); it is used again once it is empty"
+    if gpu.failed:
+        return (
+            "reset or replace it: it is used when its driver lists it again after that, or when its node has booted"
+            ", not by being idle. What runs on it goes on; makeway preempt moves it"
+        )
+    return "see what holds it (nvidia-smi); it is free again once proven idle"
 
 
 def _nvml() -> Iterator[Finding]:

@@ -40,7 +40,11 @@ class GpuView(ApiModel):
     type_name: str
     vram_mib: int
     state: str
-    reason: str = ""
+    reason: str = Field(default="", description="Why it takes no new runs; empty where it does.")
+    failed: bool = Field(
+        default=False,
+        description="Its driver has told of a fault; until it is listed anew, or its node boots, it is not used.",
+    )
     simulated: bool = False
     leased_mib: int = 0
     jobs: tuple[str, ...] = ()

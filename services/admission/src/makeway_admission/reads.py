@@ -151,6 +151,10 @@ class Reads:
         """The newest run of a job: what it waits for, or why and until when it stops."""
         return await self._one("standing_run", job_id=job_id)
 
+    async def unwell_gpus_of_run(self, run: str) -> list[Record]:
+        """The GPUs of a run that take no new runs, each with why."""
+        return await self._many("unwell_gpus_of_run", run=run)
+
     async def time_limit_of(self, job_id: str) -> float | None:
         """The time limit in seconds that a job has now; None where it has none."""
         row = await self._one("time_limit_of", job_id=job_id)

@@ -8,6 +8,7 @@ from typing import Final
 from makeway_policy.model import Mode, Trigger
 from makeway_policy.rules import Policy
 from makeway_schemas.durations import format_duration
+from makeway_schemas.ids import run_id
 from makeway_schemas.states import JobState, StopCause
 
 from makeway_admission.explained import has_passed
@@ -39,8 +40,10 @@ async def standing_of(store: Store, row: Row, policy: Policy, decision: Row | No
             " it is heard again or an admin declares it dead"
         )
     if state == JobState.RUNNING:
+        unwell = await store.unwell_gpus_of_run(run_id(row["job_id"], row["run_number"]))
         drain = await store.drain_of_node(row["node_id"])
-        return "" if drain is None else _drained(drain, row, policy, decision, now)
+        told = [*map(_unwell, unwell), *([] if drain is None else [_drained(drain, row, policy, decision, now)])]
+        return "; ".join(told)
     if state in (JobState.RESERVED, JobState.STOPPING):
         run = await store.standing_run(row["job_id"])
         if run is not None:
@@ -55,6 +58,10 @@ async def _ended(store: Store, row: Row) -> str:
     code = row["exit_code"]
     failed = f"exit code {code}" if code else ""
     return ": ".join(["it has ended", *[text for text in (row["message"], failed) if text]])
+
+
+def _unwell(gpu: Row) -> str:
+    return f"it runs on GPU {gpu['gpu_index']} of {gpu['node_id']}, which takes no new runs: {gpu['reason']}"
 
 
 def _drained(drain: Row, row: Row, policy: Policy, decision: Row | None, now: datetime) -> str:

@@ -18,7 +18,7 @@ from makeway_schemas.api import (
     TeamView,
     TokenView,
 )
-from makeway_schemas.states import WAITING, GpuState
+from makeway_schemas.states import CARD_FAULT, WAITING, GpuState
 
 from makeway_admission.percents import in_texts
 
@@ -130,7 +130,8 @@ def gpu_view(row: Row) -> GpuView:
         type_name=row["type_name"],
         vram_mib=row["capacity_mib"],
         state=gpu_state(row),
-        reason=row["reason"],
+        reason=_gpu_reason(row),
+        failed=row["condition"] == "quarantined" and row["reason"].startswith(CARD_FAULT),
         simulated=row["simulated"],
         leased_mib=row["leased_mib"],
         jobs=tuple(row["jobs"] or ()),
@@ -154,6 +155,15 @@ def gpu_state(row: Row) -> GpuState:
     if row["live_slots"] or row["next_slots"]:
         return GpuState.LEASED
     return GpuState.CORDONED if row["cordoned"] else GpuState.FREE
+
+
+def _gpu_reason(row: Row) -> str:
+    """What keeps a GPU from new runs: what is wrong with it, else what its node is."""
+    if row["node_state"] == "DEAD":
+        return f"its node: {note_of(row) or 'declared dead'}"
+    if row["condition"] == "ok" and row["cordoned"]:
+        return f"its node is closed: {note_of(row) or 'cordoned'}"
+    return str(row["reason"])
 
 
 def team_view(row: Row, pool_gpus: int, notes: tuple[str, ...] = ()) -> TeamView:

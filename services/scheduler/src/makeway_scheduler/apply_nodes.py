@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 from makeway_schemas.facts import GpuHealthChanged, GpuReport, NodeReport, RunReport
-from makeway_schemas.states import NodeState
+from makeway_schemas.states import CARD_FAULT, NodeState
 
 from makeway_scheduler import apply_ends, apply_runs, emptying, job_moves, node_notes, releases
 from makeway_scheduler.ledger import Ledger
@@ -19,8 +19,6 @@ from makeway_scheduler.records import GpuRecord, NodeRecord
 _LOG: Final = structlog.get_logger(__name__)
 
 SILENCE_SECONDS: Final = 15.0
-_FAULT: Final = "its driver has told of a fault: "
-"""What the reason of a card begins with that has failed: its node's reports do not know of that."""
 _WELL_AGAIN: Final = "it is well again, and its node has not said yet whether it is empty"
 
 
@@ -196,13 +194,13 @@ def apply_gpu_health_changed(ledger: Ledger, fact: GpuHealthChanged, now: float)
     if gpu is None or gpu.node_id != fact.node_id or gpu.condition == "lost":
         return
     if not fact.healthy:
-        ledger.gpus.put(gpu.gpu_id, replace(gpu, condition="quarantined", reason=f"{_FAULT}{fact.reason}"))
+        ledger.gpus.put(gpu.gpu_id, replace(gpu, condition="quarantined", reason=f"{CARD_FAULT}{fact.reason}"))
     elif _has_failed(gpu, fact.node_id):
         ledger.gpus.put(gpu.gpu_id, replace(gpu, reason=_WELL_AGAIN))
 
 
 def _has_failed(gpu: GpuRecord, node_id: str) -> bool:
-    return gpu.node_id == node_id and gpu.condition == "quarantined" and gpu.reason.startswith(_FAULT)
+    return gpu.node_id == node_id and gpu.condition == "quarantined" and gpu.reason.startswith(CARD_FAULT)
 
 
 def silent_nodes(ledger: Ledger, heard_at: Mapping[str, float], steady_now: float) -> list[str]:

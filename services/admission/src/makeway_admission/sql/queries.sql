@@ -214,6 +214,11 @@ JOIN runs AS r ON r.job_id = s.job_id AND r.run_number = s.run_number
 LEFT JOIN preemptions AS p ON p.victim_run = r.run_id
 WHERE s.job_id = :job_id;
 
+-- name: unwell_gpus_of_run
+-- The GPUs of a run that take no new runs, each with why.
+SELECT g.node_id, g.gpu_index, g.reason FROM leases AS l JOIN gpus AS g ON g.gpu_id = l.gpu_id
+WHERE l.run_id = :run AND g.condition <> 'ok' ORDER BY g.node_id, g.gpu_index, g.gpu_id;
+
 -- name: time_limit_of^
 -- The time limit of a job: what it was changed to, else what was asked for.
 SELECT CASE WHEN s.amendments ? 'time_limit' THEN s.amendments ->> 'time_limit'
@@ -304,7 +309,7 @@ WHERE n.pool_id = :pool ORDER BY g.node_id, g.gpu_index, g.gpu_id;
 -- name: list_gpus
 -- GPUs with their leases and their newest readings.
 SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.condition, g.reason,
-       g.cordoned OR n.cordoned AS cordoned, n.simulated, n.state AS node_state,
+       g.cordoned OR n.cordoned AS cordoned, n.simulated, n.state AS node_state, n.note,
        g.live_mib + g.leaving_mib AS leased_mib, g.live_slots, g.leaving_slots, g.next_slots,
        l.jobs, l.next_jobs,
        t.utilisation_percent, t.vram_used_mib, t.power_watts, t.temperature_celsius, t.sampled_at
