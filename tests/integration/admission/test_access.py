@@ -161,6 +161,57 @@ async def test_a_token_bound_to_classes_makes_none_that_may_use_others(lone_admi
         assert (answer.status_code, answer.json().get("classes")) == (201, ["low"]), answer.text
 
 
+async def test_an_admin_bound_to_classes_operates_nothing_that_others_work_in(lone_admission: Admission) -> None:
+    """Else it would give its own classes the rank of those that it is kept from."""
+    job, other = await lone_admission.submitted(**{"class": "low"}), await lone_admission.submitted()
+    await lone_admission.set_state(job, "RUNNING", run_number=1)
+    await lone_admission.set_state(other, "RUNNING", run_number=1)
+    token = bearer(await lone_admission.token(role="admin", classes=["low"]))
+    pool = lone_admission.settings.pool
+    for method, path, body in (
+        ("PUT", f"/v1/jobs/{job}/priority", {"priority": 250}),
+        ("PUT", f"/v1/policies/{pool}", {"preset": "plain"}),
+        ("PUT", f"/v1/policies/{pool}?dry_run=true", {"preset": "plain"}),
+        ("PUT", "/v1/teams/team-a", {}),
+        ("POST", "/v1/nodes/n1/drain", {}),
+        ("POST", f"/v1/jobs/{other}/preempt", {"force": True}),
+    ):
+        answer = await lone_admission.client.request(method, path, json=body, headers=token)
+        assert answer.status_code == 403, (method, path, answer.text)
+        assert "bound to the classes low" in answer.json()["detail"]
+    forced = await lone_admission.client.post(f"/v1/jobs/{job}/preempt", json={"force": True}, headers=token)
+    assert forced.status_code == 202
+    a_node = {"role": "node", "node": "n9", "classes": ["low"]}
+    assert (await lone_admission.client.post("/v1/tokens", json=a_node, headers=token)).status_code == 422
+
+
+async def test_an_admin_bound_to_classes_lists_and_revokes_tokens_of_these_alone(lone_admission: Admission) -> None:
+    wide = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer"})).json()
+    low = (await lone_admission.client.post("/v1/tokens", json={"role": "viewer", "classes": ["low"]})).json()
+    token = await lone_admission.token(role="admin", classes=["low", "normal"])
+    assert {tuple(each["classes"]) for each in await lone_admission.get("/v1/tokens", token=token)} == {
+        ("low",), ("low", "normal"),
+    }  # fmt: skip
+    for made, status in ((wide, 404), (low, 200)):
+        answer = await lone_admission.client.delete(f"/v1/tokens/{made['token_id']}", headers=bearer(token))
+        assert answer.status_code == status
+
+
+async def test_no_token_outlives_the_one_that_made_it(lone_admission: Admission) -> None:
+    body = {"role": "admin", "expires_in_seconds": 3600}
+    maker = (await lone_admission.client.post("/v1/tokens", json=body)).json()
+    for wanted in (None, 60):
+        body = {"role": "admin", **({} if wanted is None else {"expires_in_seconds": wanted})}
+        made = (await lone_admission.client.post("/v1/tokens", json=body, headers=bearer(maker["token"]))).json()
+        assert (made["expires_at"] < maker["expires_at"]) == (wanted == 60)
+        assert made["expires_at"] <= maker["expires_at"]
+    body["expires_in_seconds"] = 7200
+    refused = await lone_admission.client.post("/v1/tokens", json=body, headers=bearer(maker["token"]))
+    assert refused.status_code == 422
+    assert refused.json()["fields"][0]["field"] == "expires_in_seconds"
+    assert "expires itself at" in refused.json()["detail"]
+
+
 async def test_a_token_submits_only_to_its_classes(lone_admission: Admission) -> None:
     token = await lone_admission.token(role="submitter", team="team-a", classes=["P3"])
     assert (await lone_admission.submit(token=token, **{"class": "low"})).status_code == 201

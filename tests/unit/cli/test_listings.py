@@ -371,3 +371,25 @@ def test_why_says_how_old_a_decision_is_and_what_lies_ahead(server: StubServer, 
     at = lines.index("considered when it was decided:")
     assert [line.split(None, 1)[0] for line in lines[at + 1 :]] == ["gpus", "possible"]
     assert not any("next look at" in line for line in lines)
+
+
+@pytest.mark.parametrize(("classes", "shown"), [(None, "all"), ([], "none"), (["low", "high"], "low,high")])
+def test_the_classes_of_a_token_are_shown_as_they_are(
+    server: StubServer, makeway: Makeway, classes: list[str] | None, shown: str
+) -> None:
+    server.on("GET", "/v1/tokens", [{"token_id": "t", "role": "submitter", "classes": classes, "created_at": NOW}])
+    assert makeway("token", "list").stdout.splitlines()[1].split()[4] == shown
+
+
+def test_when_a_new_token_expires_is_said(server: StubServer, makeway: Makeway) -> None:
+    made = {
+        "token_id": "t",
+        "role": "viewer",
+        "created_at": NOW,
+        "token": "mw_t_x",
+        "expires_at": "2026-01-02T04:04:05Z",
+    }
+    server.on("POST", "/v1/tokens", Answer(status=201, body=made))
+    assert "it expires at 2026-01-02 04:04:05 UTC" in makeway("token", "create", TZ="UTC").stderr
+    server.on("POST", "/v1/tokens", Answer(status=201, body=made | {"expires_at": None}))
+    assert "expires" not in makeway("token", "create").stderr

@@ -14,7 +14,12 @@ from makeway.output import OutputFormat, local_time, print_json, print_out, prin
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Duration = Annotated[float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Valid for so long.")]
+Duration = Annotated[
+    float | None,
+    typer.Option(
+        parser=parse_duration, metavar="DURATION", help="Valid for so long; never longer than the token that makes it."
+    ),
+]
 
 
 @app.callback()
@@ -51,6 +56,8 @@ def create(
         return
     print_out(created.token)
     say(f"token {created.token_id} ({created.role}); it is not shown again. Use it as MAKEWAY_TOKEN.")
+    if created.expires_at is not None:
+        say(f"it expires at {local_time(created.expires_at)}")
 
 
 @app.command("list")
@@ -82,7 +89,7 @@ def _row(token: TokenView) -> tuple[str, ...]:
         token.role,
         token.team or "-",
         token.node or "-",
-        ",".join(token.classes) if token.classes is not None else "all",
+        "all" if token.classes is None else ",".join(token.classes) or "none",
         local_time(token.created_at),
         local_time(token.expires_at) or "never",
         local_time(token.revoked_at) or "-",

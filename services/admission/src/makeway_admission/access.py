@@ -39,7 +39,7 @@ _RANK: Final = {Role.NODE: 0, Role.VIEWER: 1, Role.SUBMITTER: 2, Role.ADMIN: 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Whoever holds a valid token. `team` None: every team; `classes` None: every class."""
+    """Whoever holds a valid token. `team` None: every team; `classes` None: every class; `expires_at` None: never."""
 
     token_id: str
     name: str
@@ -47,6 +47,7 @@ class Principal:
     team: str | None = None
     node: str | None = None
     classes: frozenset[str] | None = None
+    expires_at: datetime | None = None
 
     def sees(self, team: str) -> bool:
         """Whether the team's jobs exist for this token."""
@@ -128,10 +129,22 @@ def require(principal: Principal, role: Role) -> None:
         raise refused(ProblemCode.FORBIDDEN, f"this needs the role {role}; the token has {principal.role}")
 
 
-def require_all_teams(principal: Principal, what: str) -> None:
-    """Raises Refused (403) for a token that is bound to a team."""
+def require_all(principal: Principal, what: str) -> None:
+    """Raises Refused (403) for a token that is bound to a team or to classes: `what` concerns everybody's work."""
     if principal.team is not None:
         raise refused(ProblemCode.FORBIDDEN, f"{what} needs an admin of all teams; the token is of {principal.team}")
+    if principal.classes is not None:
+        raise refused(ProblemCode.FORBIDDEN, f"{what} needs an admin of all classes; {_bound(principal.classes)}")
+
+
+def require_class(principal: Principal, class_name: str, what: str) -> None:
+    """Raises Refused (403) for a token that is bound to other classes."""
+    if principal.classes is not None and class_name not in principal.classes:
+        raise refused(ProblemCode.FORBIDDEN, f"{what} a job of class {class_name}: {_bound(principal.classes)}")
+
+
+def _bound(classes: frozenset[str]) -> str:
+    return f"the token is bound to the classes {', '.join(sorted(classes)) or 'none'}"
 
 
 def hash_of(secret: str) -> bytes:

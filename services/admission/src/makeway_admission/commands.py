@@ -12,7 +12,7 @@ from makeway_schemas.api import CommandAccepted, CommandView, LimitsChange, Pree
 from makeway_schemas.states import JobState
 from starlette.responses import Response
 
-from makeway_admission.access import Principal, Role, require, require_all_teams
+from makeway_admission.access import Principal, Role, require, require_all, require_class
 from makeway_admission.answers import PROBLEMS, Responses, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.class_rules import deadline_objection, limits_objection
@@ -51,8 +51,8 @@ async def cancel_job(request: Request, doors: ServiceDoors, principal: Submitter
     openapi_extra=json_body(PriorityChange),
 )
 async def set_priority(request: Request, doors: ServiceDoors, principal: Admin, job_id: str) -> Response:
-    """Give a job a manual value, or take it back with null. Only an admin of all teams reorders the queue."""
-    require_all_teams(principal, "reordering the queue")
+    """Give a job a manual value, or take it back with null: for an admin of all teams and classes."""
+    require_all(principal, "reordering the queue")
     document = await read_document(request)
     given = document.get("priority")
     highest = max(each.own_value_max for each in doors.policy.classes.values())
@@ -103,6 +103,7 @@ async def preempt_job(request: Request, doors: ServiceDoors, principal: Submitte
     body = parse_model(PreemptBody, await read_document(request))
     if body.force:
         require(principal, Role.ADMIN)
+        require_class(principal, (await visible_job(doors, principal, job_id))["class_name"], "forcing")
     return await _command(request, doors, principal, job_id, "preempt", {"force": body.force, "run": body.run})
 
 

@@ -11,7 +11,7 @@ from makeway_schemas.api import GpuView, NodeClosing, NodeCommandAccepted, NodeD
 from makeway_schemas.id_patterns import NODE_ID_PATTERN
 from starlette.responses import Response
 
-from makeway_admission.access import Principal, require_all_teams
+from makeway_admission.access import Principal, require_all
 from makeway_admission.answers import PROBLEMS, answer, answer_list, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Viewer
@@ -77,7 +77,7 @@ async def declare_node_dead(request: Request, doors: ServiceDoors, principal: Ad
 async def _command(
     request: Request, doors: Doors, principal: Principal, node_id: str, command: str, arguments: Mapping[str, Any]
 ) -> Response:
-    require_all_teams(principal, "operating nodes")
+    require_all(principal, "operating nodes")
     if _NODE_ID.fullmatch(node_id) is None:
         raise not_found(f"node {node_id[:100]}")
     kept = await doors.store.issue_node_command(

@@ -21,7 +21,7 @@ from makeway_schemas.policy_file import PolicyFile
 from makeway_schemas.refusals import said
 from starlette.responses import JSONResponse, Response
 
-from makeway_admission.access import require_all_teams
+from makeway_admission.access import require_all
 from makeway_admission.answers import PROBLEMS, answer, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, Doors, ServiceDoors, Viewer
@@ -58,7 +58,7 @@ async def put_policy(
     dry_run: Annotated[bool, Query(description="Change nothing; say what would change.")] = False,
 ) -> Response:
     """Apply a policy to the pool. The order of the queue, and the values of runs and holds, follow at once."""
-    require_all_teams(principal, "applying a policy")
+    require_all(principal, "applying a policy")
     _require_pool(doors, pool)
     document = parse_model(PolicyFile, await read_document(request)).document()
     wanted = KeptPolicy(policy=_in_order(document), document=document)

@@ -69,6 +69,7 @@ class Reads:
             team=row["team_id"],
             node=row["node_id"],
             classes=None if row["classes"] is None else frozenset(row["classes"]),
+            expires_at=row["expires_at"],
         )
         return TokenRow(
             principal=principal,
@@ -77,9 +78,10 @@ class Reads:
             revoked_at=row["revoked_at"],
         )
 
-    async def list_tokens(self, team: str | None) -> list[Record]:
-        """Tokens of a team, or of all."""
-        return await self._many("list_tokens", team=team)
+    async def list_tokens(self, of: Principal) -> list[Record]:
+        """Tokens that may no more than this one's team and classes."""
+        classes = None if of.classes is None else sorted(of.classes)
+        return await self._many("list_tokens", team=of.team, classes=classes)
 
     async def list_jobs(self, wanted: JobFilter) -> list[Record]:
         """A page of jobs, newest first."""

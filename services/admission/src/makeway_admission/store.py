@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from makeway_runtime.postgres.pool import lock_key
 
-from makeway_admission.access import NewToken, Role
+from makeway_admission.access import NewToken, Principal, Role
 from makeway_admission.reads import ACQUIRE_SECONDS, QUERIES, Reads, Record
 
 _TEAMS_LOCK: Final = lock_key("teams")
@@ -71,15 +71,16 @@ class Store(Reads):
             )
 
     async def insert_token(self, token: NewToken, **columns: Any) -> Record:
-        """Keeps a new token; `columns` are role, team, node, classes, label, created_by and expires_in_seconds."""
+        """Keeps a new token; `columns` are those of the statement."""
         row = await self._one("insert_token", token_id=token.token_id, secret_hash=token.secret_hash, **columns)
         if row is None:
             raise LookupError("an insert returned nothing")
         return row
 
-    async def revoke_token(self, token_id: str, team: str | None) -> Record | None:
-        """The revoked token; None where there is none (of that team)."""
-        return await self._one("revoke_token", token_id=token_id, team=team)
+    async def revoke_token(self, token_id: str, by: Principal) -> Record | None:
+        """The revoked token; None where there is none, or none within the team and classes of who asks."""
+        classes = None if by.classes is None else sorted(by.classes)
+        return await self._one("revoke_token", token_id=token_id, team=by.team, classes=classes)
 
     async def put_team(self, check: Callable[[Sequence[Record]], None], **columns: Any) -> list[Record]:
         """Sets a team up; `columns` are those of the statement. Returns all teams as they were before.

@@ -13,7 +13,7 @@ from makeway_schemas.names import team_name_objection
 from makeway_schemas.refusals import said
 from starlette.responses import Response
 
-from makeway_admission.access import require_all_teams
+from makeway_admission.access import require_all
 from makeway_admission.answers import PROBLEMS, answer, answer_list, json_body
 from makeway_admission.bodies import read_document
 from makeway_admission.doors import Admin, ServiceDoors, Viewer
@@ -50,7 +50,7 @@ async def put_team(request: Request, doors: ServiceDoors, principal: Admin, team
 
     `notes` of the answer say what else should be known of it.
     """
-    require_all_teams(principal, "setting teams up")
+    require_all(principal, "setting teams up")
     objection = team_name_objection(team)
     if objection is not None:
         raise refused(ProblemCode.INVALID_FIELD, objection, field="team")

@@ -69,22 +69,23 @@ WHERE (t.secret_hash, t.role, t.node_id, t.label)
     IS DISTINCT FROM (EXCLUDED.secret_hash, EXCLUDED.role, EXCLUDED.node_id, EXCLUDED.label);
 
 -- name: insert_token^
--- Keeps a new token's hash.
+-- Keeps a new token's hash; it ends no later than the one that made it.
 INSERT INTO tokens (token_id, secret_hash, role, team_id, node_id, classes, label, created_by, expires_at)
 VALUES (:token_id, :secret_hash, :role, :team, :node, :classes::text[], :label, :created_by,
-        now() + make_interval(secs => :expires_in_seconds::double precision))
+        least(now() + make_interval(secs => :expires_in_seconds::double precision), :not_after::timestamptz))
 RETURNING token_id, role, team_id, node_id, classes, label, created_at, expires_at, revoked_at;
 
 -- name: list_tokens
--- Tokens of a team, or of all, newest first.
+-- Tokens of a team, or of all, and within these classes, or of any, newest first.
 SELECT token_id, role, team_id, node_id, classes, label, created_at, expires_at, revoked_at
-FROM tokens WHERE (:team::text IS NULL OR team_id = :team)
+FROM tokens WHERE (:team::text IS NULL OR team_id = :team) AND (:classes::text[] IS NULL OR classes <@ :classes)
 ORDER BY created_at DESC, token_id LIMIT 10000;
 
 -- name: revoke_token^
--- Ends a token of a team, or of any; the first end counts.
+-- Ends a token of a team, or of any, that is within these classes, or has any; the first end counts.
 UPDATE tokens SET revoked_at = coalesce(revoked_at, now())
 WHERE token_id = :token_id AND (:team::text IS NULL OR team_id = :team)
+  AND (:classes::text[] IS NULL OR classes <@ :classes)
 RETURNING token_id, role, team_id, node_id, classes, label, created_at, expires_at, revoked_at;
 
 -- name: list_jobs
