@@ -14,6 +14,7 @@ from makeway_policy import costs, protection, quota
 from makeway_policy.choices import Choice, Evict, Victim
 from makeway_policy.index import Index
 from makeway_policy.model import Drain, LeaseState, Node, NodeHealth, Reason, Refusal, Run, RunState, StopCause, Trigger
+from makeway_policy.moments import moment
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
@@ -29,7 +30,8 @@ def preempt_by_hand(state: PoolState, policy: Policy, job_id: str, now: float, *
         return Refusal(reason=Reason.NOT_RUNNING, sentence="nothing is heard of its node")
     guard = protection.of_run(state, policy, run, now, overrides=False)
     if guard is not None and not force:
-        return Refusal(reason=Reason.PROTECTED, sentence=guard.sentence, detail={"guard": guard.guard})
+        until = "" if guard.until is None else f", until {moment(guard.until)}"
+        return Refusal(reason=Reason.PROTECTED, sentence=f"{guard.sentence}{until}", detail={"guard": guard.guard})
     overruled = "" if guard is None else f", although {guard.sentence}"
     return _evict(state, policy, run, Trigger.MANUAL, now, f"preempted by hand{overruled}")
 

@@ -155,9 +155,11 @@ def _by_budget(job: Job, rules: JobClass, opens_at: float | None, now: float) ->
         if opens_at <= now + _ROUNDING:
             return None
         returns_at = min(returns_at, opens_at)
+    # A class that allows no preemption at all has a day that always begins now, so it never ends.
+    ends = bool(rules.preemptions_per_day) or opens_at is not None
     return Protection(
         guard=Guard.BUDGET,
-        until=returns_at,
+        until=returns_at if ends else None,
         sentence=f"its {rules.preemptions_per_day} preemptions of the last 24 h are used up",
     )
 

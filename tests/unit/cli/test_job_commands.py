@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from api_stub import JOB_ID, NOW, Answer, Makeway, StubServer, job_detail
+from makeway.output import local_time
 
 
 def before(moment: str, seconds: float) -> str:
@@ -57,6 +58,16 @@ def test_a_preemption_of_a_run_that_has_ended_is_refused_in_the_schedulers_words
     result = makeway("preempt", JOB_ID, "--run", "2")
     assert result.returncode == 120
     assert "run 2 has ended already" in result.stderr
+
+
+def test_a_protected_run_is_refused_with_the_end_of_its_protection_in_the_readers_time(
+    server: StubServer, makeway: Makeway
+) -> None:
+    refused = "refused: it is inside its minimum run, until 2026-01-02T03:04:05+00:00"
+    server.on("POST", f"/v1/jobs/{JOB_ID}/preempt", Answer(status=202, body=ACCEPTED))
+    taken(server, refused)
+    shown = local_time(datetime.fromisoformat(NOW))
+    assert f"it is inside its minimum run, until {shown}" in makeway("preempt", JOB_ID, "--run", "2").stderr
 
 
 def test_a_preemption_of_a_run_that_had_ended_before_it_was_told_says_so(server: StubServer, makeway: Makeway) -> None:

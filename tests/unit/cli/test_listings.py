@@ -11,7 +11,7 @@ import pytest
 import typer
 from api_stub import JOB_ID, NOW, Answer, Makeway, StubServer, job_detail, job_view, run_view
 from makeway.main import GROUPS, VERBS
-from makeway.output import age, safe
+from makeway.output import age, local_time, safe
 
 NODE = {
     "node_id": "node-1", "pool": "default", "state": "READY", "accepts_runs": True, "simulated": True, "gpus": 1,
@@ -387,9 +387,9 @@ def test_when_a_new_token_expires_is_said(server: StubServer, makeway: Makeway) 
         "role": "viewer",
         "created_at": NOW,
         "token": "mw_t_x",
-        "expires_at": "2026-01-02T04:04:05Z",
+        "expires_at": NOW,
     }
     server.on("POST", "/v1/tokens", Answer(status=201, body=made))
-    assert "it expires at 2026-01-02 04:04:05 UTC" in makeway("token", "create", TZ="UTC").stderr
+    assert f"it expires at {local_time(datetime.fromisoformat(NOW))}" in makeway("token", "create").stderr
     server.on("POST", "/v1/tokens", Answer(status=201, body=made | {"expires_at": None}))
     assert "expires" not in makeway("token", "create").stderr

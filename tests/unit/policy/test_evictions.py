@@ -39,11 +39,20 @@ def test_by_hand_a_protected_run_is_refused_unless_forced(pool_under: PoolUnder)
     pool.submit("job-1")
     pool.submit("job-2", preemptible=False)
     pool.run_until(10)
-    assert refused(pool.preempt("job-1")) == (Reason.PROTECTED, "it is inside its minimum run")
+    until = "1970-01-01T00:01:00+00:00"
+    assert refused(pool.preempt("job-1")) == (Reason.PROTECTED, f"it is inside its minimum run, until {until}")
     assert refused(pool.preempt("job-2")) == (Reason.PROTECTED, "it is not preemptible")
     forced = pool.preempt("job-2", force=True)
     assert isinstance(forced, Evict)
     assert forced.explanation == "preempted by hand, although it is not preemptible"
+
+
+def test_by_hand_no_end_is_promised_of_a_protection_that_time_does_not_end(pool_under: PoolUnder) -> None:
+    pool = pool_under(preemptions_per_day=0)
+    pool.add_node("node-a", 1)
+    pool.submit("job-1")
+    pool.run_until(10)
+    assert refused(pool.preempt("job-1")) == (Reason.PROTECTED, "its 0 preemptions of the last 24 h are used up")
 
 
 def test_by_hand_only_what_runs_can_be_preempted(pool: Pool) -> None:

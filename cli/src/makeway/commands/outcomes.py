@@ -7,6 +7,7 @@ from makeway_schemas.api import CommandAccepted, PreemptionView
 
 from makeway.client import Client
 from makeway.errors import Declined
+from makeway.output import in_local_time
 
 _REFUSED: Final = "refused: "
 NOT_TAKEN: Final = "it is kept; the scheduler has not taken it yet"
@@ -25,7 +26,7 @@ def outcome_of(client: Client, command_id: int | None) -> str:
     if outcome is None:
         return NOT_TAKEN
     if outcome.startswith(_REFUSED):
-        raise Declined(outcome.removeprefix(_REFUSED))
+        raise Declined(in_local_time(outcome.removeprefix(_REFUSED)))
     return outcome
 
 

@@ -1,15 +1,12 @@
 """Why runs are still on nodes that are drained: stored whenever it changes, by the checks that decide."""
 
 from datetime import UTC, datetime
-from typing import Final
 
 from makeway_policy import protection
 from makeway_policy.model import Drain, Run, RunState
 from makeway_policy.state import is_leaving
 
 from makeway_scheduler.ledger import Ledger
-
-_DAY_SECONDS: Final = 86_400.0
 
 
 def explain_stays(ledger: Ledger, now: float) -> None:
@@ -26,7 +23,7 @@ def _explain(ledger: Ledger, node_id: str, run: Run, now: float) -> None:
     guard = protection.of_run(ledger.state, ledger.policy, run, now, overrides=False)
     if guard is None:
         return
-    until = _until(guard, now)
+    until = _until(guard)
     told = (guard.guard.value, until)
     if ledger.drains_told.get(run.run_id) == told:
         return
@@ -43,9 +40,5 @@ def _explain(ledger: Ledger, node_id: str, run: Run, now: float) -> None:
     )
 
 
-def _until(guard: protection.Protection, now: float) -> str | None:
-    # A class that allows no preemption at all has a day that always begins now, so it never ends.
-    never = guard.guard is protection.Guard.BUDGET and guard.until is not None and guard.until > now + _DAY_SECONDS - 1
-    if guard.until is None or never:
-        return None
-    return datetime.fromtimestamp(guard.until, UTC).isoformat(timespec="seconds")
+def _until(guard: protection.Protection) -> str | None:
+    return None if guard.until is None else datetime.fromtimestamp(guard.until, UTC).isoformat(timespec="seconds")
