@@ -82,7 +82,8 @@ def test_up_says_what_runs_and_a_second_up_finds_it(running: tuple[Path, Up]) ->
     assert set(first.state.children) == {
         "postgres", "kafka", "admission", "scheduler", "telemetry", "executor-node-1", "sampler-node-1"
     }  # fmt: skip
-    assert "SIMULATED 2xA100-80GB" in first.gpus
+    assert "SIMULATED 2xA100-80GB (as asked)" in first.gpus
+    assert "SIMULATED 2xA100-80GB (as it was set up)" in second.gpus
     context = ClusterFolder(root=root).context_file
     assert json.loads(context.read_text())["url"] == first.state.url
     for path in (context, ClusterFolder(root=root).secrets_file):
@@ -122,6 +123,12 @@ def test_down_leaves_no_process_and_keeps_the_data_and_up_goes_on(root: Path) ->
     after = up(root, Wishes())
     assert after.state.url == before.state.url
     assert after.settings == before.settings
+    assert "(as it was set up)" in after.gpus
+
+
+def test_up_says_where_it_simulates_because_it_has_found_no_gpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("makeway.local.lifecycle.found_gpus", list)
+    assert "SIMULATED 4xA100-80GB (none was found on this host)" in up(root, Wishes()).gpus
 
 
 def test_down_with_wipe_removes_the_folder_but_no_file_of_another(root: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ __all__ = ["Up", "bring_up", "look", "take_down"]
 SIMULATED_WHERE_NONE = "4xA100-80GB"
 """What `up` simulates on a host without GPUs, unless told otherwise."""
 
+_SET_UP = "as it was set up"
 _POLL_SECONDS = 0.05
 _STOP_MARGIN_SECONDS = 60.0
 
@@ -79,16 +80,16 @@ def bring_up(
         fcntl.flock(lock, fcntl.LOCK_EX)  # two at once: the second finds the cluster of the first
         running = look(root)
         if running is not None:
-            return Up(
-                already=True, state=running, settings=load_settings(folder), gpus=_gpus(load_settings(folder), [])
-            )
+            settings = load_settings(folder)
+            return Up(already=True, state=running, settings=settings, gpus=_gpus(settings, _SET_UP))
         present = found_gpus()
+        why = _why_simulated(load_settings(folder), wishes)
         settings = _settings_for(folder, wishes, present, kafka_home, report)
         save_settings(folder, settings)
         report("starting the servers and services")
         state = _start_supervisor(folder, start)
         settings = load_settings(folder)  # with the ports that were free
-    return Up(already=False, state=state, settings=settings, gpus=_gpus(settings, present))
+    return Up(already=False, state=state, settings=settings, gpus=_gpus(settings, why, present))
 
 
 def _own_folder(root: Path) -> ClusterFolder:
@@ -135,10 +136,15 @@ def _settings_for(
     return settings
 
 
-def _gpus(settings: ClusterSettings, present: list[str]) -> str:
+def _why_simulated(before: ClusterSettings, wishes: Wishes) -> str:
+    if wishes.simulate is not None:
+        return "as asked"
+    return "none was found on this host" if before.simulate is None else _SET_UP
+
+
+def _gpus(settings: ClusterSettings, why: str, present: Sequence[str] = ()) -> str:
     if settings.simulate is None:
         return f"{len(present)} found: {', '.join(present)}" if present else "the host's own"
-    why = "as asked" if present else "none was found on this host"
     each = "" if settings.nodes == 1 else f" on each of {settings.nodes} nodes"
     return f"SIMULATED {settings.simulate}{each} ({why}): jobs are real processes, the cards are not"
 
