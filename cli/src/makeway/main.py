@@ -4,6 +4,7 @@ Verbs are looked up in a table and their module is imported when one is called. 
 there at once, and importing the local cluster, the YAML reader and the rest for it would double its start-up time.
 """
 
+import difflib
 import importlib
 import importlib.metadata
 import sys
@@ -49,6 +50,20 @@ GROUPS: Final = {
 }
 
 
+_MEANT: Final = (
+    ("makeway ps", ("list", "ls", "jobs", "job", "squeue", "qstat", "get")),
+    ("makeway logs --follow JOB, or makeway wait JOB; makeway ps lists jobs", ("watch", "follow", "tail", "attach")),
+    ("makeway show JOB", ("describe", "info", "inspect")),
+    ("makeway cancel JOB", ("kill", "delete", "rm", "scancel", "qdel")),
+    ("makeway submit", ("sbatch", "qsub", "launch", "create")),
+    ("makeway node list", ("nodes", "sinfo")),
+    ("makeway gpu list", ("gpus",)),
+    ("makeway up", ("start",)),
+    ("makeway down, or makeway cancel JOB", ("stop",)),
+)
+"""What other tools' words are here."""
+
+
 class VerbTable(TyperGroup):
     """A command group that imports a verb's module when the verb is called."""
 
@@ -65,6 +80,18 @@ class VerbTable(TyperGroup):
             group.name = cmd_name
             return group
         return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The verb that is called. Raises UsageError, with the verb that may be meant, for a word that is none."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            ctx.fail(f"No such command {name!r}.{self._hint(ctx, name)}")
+        return super().resolve_command(ctx, args)
+
+    def _hint(self, ctx: Any, name: str) -> str:
+        hint = next((f" Here it is {meant}." for meant, words in _MEANT if name in words), "")
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=2)
+        return hint or (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb; what it raises on purpose becomes a sentence on stderr and an exit code."""

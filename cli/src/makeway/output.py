@@ -108,7 +108,12 @@ def age(since: datetime | None, now: datetime | None = None) -> str:
     """How long ago, in at most two units; never negative, whatever the two clocks think."""
     if since is None:
         return "-"
-    seconds = max(0, round(((now or datetime.now(UTC)) - since).total_seconds()))
+    return in_few_units(((now or datetime.now(UTC)) - since).total_seconds())
+
+
+def in_few_units(seconds: float) -> str:
+    """A length of time that is still growing, in at most two units; never negative."""
+    seconds = max(0, round(seconds))
     size = 86400 if seconds >= 7 * 86400 else 3600 if seconds >= 2 * 86400 else 60 if seconds >= 3600 else 1
     return format_duration(seconds // size * size)
 

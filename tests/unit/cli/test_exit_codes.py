@@ -1,9 +1,10 @@
 """The exit code tells a pipeline the truth: the state decides, a failed job is never 0."""
 
+import time
 from typing import Any
 
 import pytest
-from api_stub import JOB_ID, Answer, Makeway, StubServer, job_detail, log_events, run_view, sse
+from api_stub import JOB_ID, Answer, Makeway, Request, StubServer, job_detail, log_events, run_view, sse
 from makeway.client import Patience
 
 ENDINGS = [
@@ -105,6 +106,33 @@ def test_a_wait_that_times_out_says_that_the_job_goes_on(server: StubServer, mak
     assert "goes on" in result.stderr
 
 
+def test_the_time_out_of_a_wait_is_for_all_jobs_together(server: StubServer, makeway: Makeway) -> None:
+    first, second = JOB_ID, "0123456789ac"
+    for job in (first, second):
+        server.on("GET", f"/v1/jobs/{job}", job_detail(job_id=job))
+    ended = job_detail(job_id=first, state="SUCCEEDED")
+
+    def slowly(request: Request) -> Answer:
+        time.sleep(0.6)
+        return Answer(body=ended)
+
+    server.routes[("GET", f"/v1/jobs/{first}")] = slowly
+    server.on("GET", f"/v1/jobs/{second}/events", Answer(pieces=[b": still here\n\n"]))
+    server.on("GET", "/v1/cluster", Answer(body=CLUSTER))
+    began = time.monotonic()
+    result = makeway("wait", first, second, "--timeout", "1")
+    assert time.monotonic() - began < 1.5
+    assert result.returncode == 125
+    assert f"job {second} has not ended in 1 s; it goes on" in result.stderr
+
+
+def test_a_wait_for_several_finds_all_of_them_before_it_waits_for_one(server: StubServer, makeway: Makeway) -> None:
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail())
+    result = makeway("wait", JOB_ID, "nosuchjob")
+    assert result.returncode == 120
+    assert [request.path for request in server.requests] == ["/v1/resolve"]
+
+
 @pytest.mark.parametrize("pieces", [[b": still here\n\n"], log_events(b"step 1\n", end=False)])
 def test_a_run_that_times_out_says_that_the_job_goes_on(
     server: StubServer, makeway: Makeway, pieces: list[bytes]
@@ -160,3 +188,20 @@ def test_a_reader_that_goes_away_does_not_change_the_code(
     assert process.wait(30) == 7
     assert b"Traceback" not in said
     assert b"Broken" not in said
+
+
+@pytest.mark.parametrize(("name", "told"), [("train", f"{JOB_ID} (train)"), (JOB_ID, JOB_ID)])
+def test_a_job_without_a_name_of_its_own_is_named_once(
+    server: StubServer, makeway: Makeway, name: str, told: str
+) -> None:
+    ends(server, {"state": "SUCCEEDED", "exit_code": 0})
+    server.on("POST", "/v1/jobs", {"job_id": JOB_ID, "name": name})
+    assert f"job {told} submitted\n" in makeway("run", "--", "true").stderr
+
+
+def test_a_duration_of_an_option_may_be_a_plain_number_and_what_it_may_be_is_said(makeway: Makeway) -> None:
+    for text in ("1", "0.5", "2s", "1h30m"):
+        assert makeway("wait", JOB_ID, "--timeout", text, "--patience", text).returncode == 120, text
+    refused = makeway("wait", JOB_ID, "--timeout", "soon")
+    assert refused.returncode == 2
+    assert "a number of seconds or a text such as 90s" in " ".join(refused.stderr.replace("│", " ").split())

@@ -393,3 +393,53 @@ def test_when_a_new_token_expires_is_said(server: StubServer, makeway: Makeway) 
     assert f"it expires at {local_time(datetime.fromisoformat(NOW))}" in makeway("token", "create").stderr
     server.on("POST", "/v1/tokens", Answer(status=201, body=made | {"expires_at": None}))
     assert "expires" not in makeway("token", "create").stderr
+
+
+@pytest.mark.parametrize(
+    ("note", "closed", "shown"),
+    [
+        ("cordoned by ann", {"cordoned": True}, "cordoned by ann"),
+        ("cordoned by ann; drained by ops: fans", {"cordoned": True, "draining": True}, None),
+        ("drained by ops", {"cordoned": True, "draining": True}, "drained by ops"),
+        ("", {"cordoned": True}, "cordoned"),
+        ("", {"cordoned": True, "draining": True}, "draining"),
+    ],
+)
+def test_a_closed_node_says_so_once(
+    server: StubServer, makeway: Makeway, note: str, closed: dict[str, bool], shown: str | None
+) -> None:
+    server.on("GET", "/v1/nodes", [NODE | {"note": note, "accepts_runs": True, **closed}])
+    row = makeway("node", "list").stdout.splitlines()[1]
+    assert row.endswith(f"simulated GPUs; {shown or note}")
+
+
+def test_show_counts_the_run_that_goes_on(server: StubServer, makeway: Makeway) -> None:
+    started = datetime.now(UTC) - timedelta(hours=3, seconds=5)
+    runs = [
+        run_view(run_seconds=60.0, started_at=NOW, ended_at=NOW),
+        run_view(number=2, started_at=started.isoformat(), state="RUNNING"),
+    ]
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail(runs=runs, used_seconds=3600.0))
+    out = makeway("show", JOB_ID).stdout
+    assert re.search(r"^run time +4h$", out, re.MULTILINE)
+    assert re.search(r"^2 +RUNNING .* 3h ", out, re.MULTILINE)
+    runs[1]["ended_at"] = NOW  # it has ended, and for how long it ran is not known
+    server.on("GET", f"/v1/jobs/{JOB_ID}", job_detail(runs=runs, used_seconds=3600.0))
+    assert re.search(r"^run time +1h$", makeway("show", JOB_ID).stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("list", "makeway ps"), ("watch", "makeway logs --follow"), ("ls", "makeway ps"), ("squeue", "makeway ps"),
+        ("sbmit", "Did you mean 'submit'?"), ("nod", "Did you mean 'node'?"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_verb_is_answered_by_the_verb_that_is_meant(makeway: Makeway, word: str, told: str) -> None:
+    result = makeway(word)
+    assert result.returncode == 2
+    assert told in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_word_that_means_nothing_gets_no_hint(makeway: Makeway) -> None:
+    assert "No such command 'xyzzy'." in makeway("xyzzy").stderr

@@ -2,26 +2,25 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from makeway_schemas.api import EventView, JobDetail
-from makeway_schemas.durations import format_duration, parse_duration
+from makeway_schemas.durations import format_duration
 from makeway_schemas.states import TERMINAL, JobState
 
 from makeway.client import Client
-from makeway.commands.options import PATIENCE_HELP, Job, Jobs, Output, State, connect
+from makeway.commands.options import PATIENCE_HELP, Job, Jobs, Output, State, connect, duration
+from makeway.errors import StillRunning
 from makeway.exit_codes import EPILOG, ExitCode, of_job
 from makeway.output import OutputFormat, print_json, safe, say, write_out
 
 app = typer.Typer(rich_markup_mode=None)
 
-Duration = Annotated[
-    float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Stop waiting after it.")
-]
-Patience = Annotated[float, typer.Option(parser=parse_duration, metavar="DURATION", help=PATIENCE_HELP)]
+Duration = Annotated[float | None, typer.Option(parser=duration, metavar="DURATION", help="Stop waiting after it.")]
+Patience = Annotated[float, typer.Option(parser=duration, metavar="DURATION", help=PATIENCE_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,7 @@ def _copy_log(client: Client, job_id: str, timeout_seconds: float | None) -> int
     began = time.monotonic()
     for piece in client.logs(job_id, run="all", follow=True, timeout_seconds=timeout_seconds):
         write_out(piece)
-    left = None if timeout_seconds is None else max(0.0, timeout_seconds - (time.monotonic() - began))
-    job = client.wait(job_id, timeout_seconds=left)
+    job = client.wait(job_id, timeout_seconds=_left(timeout_seconds, began))
     say(str(Ending(job)))
     return Ending(job).code
 
@@ -109,13 +107,29 @@ def wait(
     output: Output = OutputFormat.TEXT,
     state_dir: State = None,
 ) -> None:
-    """Wait for jobs to end and exit with the job's code; of several, with the first code that is not 0."""
+    """Wait for jobs to end and exit with the job's code; of several, with the first code that is not 0.
+
+    --timeout is for all of them together.
+    """
     client = connect(state_dir, patience_seconds=patience)
     with client:
-        ended = [end_of(client, client.resolve(reference), timeout) for reference in jobs]
+        ended = _ends_of(client, [client.resolve(reference) for reference in jobs], timeout)
     if output is OutputFormat.JSON:
         print_json(ended[0] if len(ended) == 1 else ended)
     raise typer.Exit(next((Ending(job).code for job in ended if Ending(job).code), 0))
+
+
+def _ends_of(client: Client, job_ids: Sequence[str], timeout_seconds: float | None) -> list[JobDetail]:
+    """Waits for all; raises StillRunning once the time-out, which counts for them together, is over."""
+    began = time.monotonic()
+    try:
+        return [end_of(client, job_id, _left(timeout_seconds, began)) for job_id in job_ids]
+    except StillRunning as error:
+        raise StillRunning(error.job_id, time.monotonic() - began) from error
+
+
+def _left(timeout_seconds: float | None, began: float) -> float | None:
+    return None if timeout_seconds is None else max(0.0, timeout_seconds - (time.monotonic() - began))
 
 
 @app.command(epilog=EPILOG)

@@ -1,6 +1,7 @@
 """``ps``, ``show``, ``cancel``, ``priority``, ``change``, ``preempt``, ``resume``."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -14,6 +15,7 @@ from makeway.commands.outcomes import outcome_of, outcome_of_preemption
 from makeway.output import (
     OutputFormat,
     age,
+    in_few_units,
     in_local_time,
     local_time,
     print_fields,
@@ -140,13 +142,27 @@ def _job_fields(job: JobDetail) -> list[tuple[str, str]]:
         ("ended", local_time(job.ended_at)),
         ("end", job.end_cause or ""),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
-        ("run time", format_duration(job.used_seconds) if job.used_seconds else ""),
+        ("run time", _run_time(job)),
         ("preempted", f"{job.preemptions}x" if job.preemptions else ""),
         ("last acked step", "" if job.last_ack_step is None else str(job.last_ack_step)),
     ]
 
 
+def _run_time(job: JobDetail) -> str:
+    """Of all its runs, the one that goes on included."""
+    seconds = job.used_seconds + sum(_runs_for(run) or 0.0 for run in job.runs if run.ended_at is None)
+    return in_few_units(seconds) if seconds else ""
+
+
+def _runs_for(run: RunView) -> float | None:
+    """For how long it ran, or has run by now; None where it has not started, or nobody knows."""
+    if run.run_seconds is not None or run.started_at is None or run.ended_at is not None:
+        return run.run_seconds
+    return max(0.0, (datetime.now(UTC) - run.started_at).total_seconds())
+
+
 def _run_row(run: RunView) -> tuple[str, ...]:
+    seconds = _runs_for(run)
     code = f"signal {run.signal}" if run.signal else "-" if run.exit_code is None else str(run.exit_code)
     return (
         str(run.number),
@@ -154,7 +170,7 @@ def _run_row(run: RunView) -> tuple[str, ...]:
         run.node,
         ",".join(str(index) for index in run.gpu_indexes) or "-",
         local_time(run.started_at) or "-",
-        "-" if run.run_seconds is None else format_duration(run.run_seconds),
+        "-" if seconds is None else format_duration(seconds) if run.ended_at is not None else in_few_units(seconds),
         (run.end_cause or "-") + (" (killed)" if run.forced else ""),
         code,
         "-" if run.ack_step is None else str(run.ack_step),

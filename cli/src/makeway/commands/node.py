@@ -83,7 +83,7 @@ def dead(node: Node, reason: Reason = "", state_dir: State = None) -> None:
 def _row(node: NodeView) -> tuple[str, ...]:
     notes = [
         "simulated GPUs" if node.simulated else "",
-        "draining" if node.draining else "cordoned" if node.cordoned else "",
+        _closed(node),
         node.note,
         "" if node.accepts_runs else f"takes no runs: {node.refusal}",
     ]
@@ -99,3 +99,10 @@ def _row(node: NodeView) -> tuple[str, ...]:
         node.version,
         "; ".join(note for note in notes if note),
     )
+
+
+def _closed(node: NodeView) -> str:
+    """That it is closed, where its note does not say so."""
+    if "drained by " in node.note or ("cordoned by " in node.note and not node.draining):
+        return ""
+    return "draining" if node.draining else "cordoned" if node.cordoned else ""

@@ -1,9 +1,11 @@
 """The options that verbs share, and how they get their client."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from makeway_schemas.durations import parse_duration
 
 from makeway.client import Client, Patience
 from makeway.context import find_context
@@ -17,7 +19,16 @@ State = Annotated[Path | None, typer.Option("--state", help="The cluster's state
 Job = Annotated[str, typer.Argument(metavar="JOB", help="A name, an id, the beginning of an id, or @last.")]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names, ids, beginnings of ids, or @last.")]
 
+_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 PATIENCE_HELP = "Seconds without contact before giving up, once there was contact."
+
+
+def duration(given: str | float) -> float:
+    """Seconds of an option: a plain number, or a text with units. Raises BadParameter with what is accepted."""
+    try:
+        return parse_duration(float(given) if isinstance(given, str) and _NUMBER.fullmatch(given) else given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def connect(state: Path | None, *, patience_seconds: float | None = None) -> Client:

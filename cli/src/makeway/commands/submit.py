@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from makeway_schemas.api import Submitted
-from makeway_schemas.durations import parse_duration
 
 from makeway.client import Client
 from makeway.commands.follow import Ending, end_of, follow_to_end, say_detached
 from makeway.commands.meaningless import refuse_given
-from makeway.commands.options import PATIENCE_HELP, Output, State, connect
+from makeway.commands.options import PATIENCE_HELP, Output, State, connect, duration
 from makeway.errors import Refused, SpecInvalid, SpecProblem
 from makeway.exit_codes import EPILOG
 from makeway.output import OutputFormat, print_json, print_out, safe, say
@@ -26,10 +25,8 @@ FLAGS = spec_flags()
 File = Annotated[str | None, typer.Option("--file", "-f", help="A YAML or JSON job file; - is stdin. Flags beat it.")]
 Command = Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Program and arguments.")]
 Key = Annotated[str | None, typer.Option(help="The same key and job again give the same job, also from another call.")]
-Duration = Annotated[
-    float | None, typer.Option(parser=parse_duration, metavar="DURATION", help="Stop waiting after it.")
-]
-Patience = Annotated[float, typer.Option(parser=parse_duration, metavar="DURATION", help=PATIENCE_HELP)]
+Duration = Annotated[float | None, typer.Option(parser=duration, metavar="DURATION", help="Stop waiting after it.")]
+Patience = Annotated[float, typer.Option(parser=duration, metavar="DURATION", help=PATIENCE_HELP)]
 
 
 def submit(
@@ -81,7 +78,8 @@ def run(
     client = connect(state_dir, patience_seconds=patience)
     with client:
         submitted = _send(client, file, _flags(command, given), idempotency_key)
-        say(f"job {submitted.job_id} ({safe(submitted.name)}) submitted")
+        named = "" if submitted.name == submitted.job_id else f" ({safe(submitted.name)})"
+        say(f"job {submitted.job_id}{named} submitted")
         raise typer.Exit(follow_to_end(client, submitted.job_id, timeout, on_interrupt=_interrupted))
 
 

@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 from makeway_schemas.api import TokenRequest, TokenView
-from makeway_schemas.durations import parse_duration
 from pydantic import ValidationError
 
-from makeway.commands.options import Output, State, connect
+from makeway.commands.options import Output, State, connect, duration
 from makeway.documents.problems import sentence_of
 from makeway.errors import SpecInvalid, SpecProblem
 from makeway.output import OutputFormat, local_time, print_json, print_out, print_table, say
@@ -17,7 +16,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 Duration = Annotated[
     float | None,
     typer.Option(
-        parser=parse_duration, metavar="DURATION", help="Valid for so long; never longer than the token that makes it."
+        parser=duration, metavar="DURATION", help="Valid for so long; never longer than the token that makes it."
     ),
 ]
 

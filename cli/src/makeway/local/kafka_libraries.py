@@ -141,6 +141,17 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
         component.artifact().resolve().rename(folder / jar.file_name)
     except (OSError, RuntimeError) as error:  # requests' errors are OSErrors; jgo raises RuntimeError
         raise LibrariesUnavailable(
-            f"cannot fetch {jar.file_name} from Maven: {error}. "
+            f"cannot fetch {jar.file_name} from Maven: {error}. {_advice(error)}"
             "With an unpacked Kafka 4 at hand, name it with --kafka-home."
         ) from error
+
+
+def _advice(error: Exception) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return (
+            "Where a proxy shows a certificate of its own, name the file with its authority in REQUESTS_CA_BUNDLE"
+            " (SSL_CERT_FILE does not count here). "
+        )
+    if isinstance(error, OSError):
+        return "Where only a proxy leads out of here, name it in HTTPS_PROXY. "
+    return ""

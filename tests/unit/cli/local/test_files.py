@@ -113,3 +113,31 @@ def test_a_folder_that_is_not_kafka_4_is_refused(tmp_path: Path) -> None:
     (tmp_path / "libs").mkdir()
     (tmp_path / "libs/kafka_2.13-4.3.1.jar").touch()
     assert libraries_of_home(tmp_path) == tmp_path / "libs"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (OSError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"), "REQUESTS_CA_BUNDLE"),
+        (OSError("Failed to establish a new connection"), "HTTPS_PROXY"),
+        (RuntimeError("not found in any repository"), "--kafka-home"),
+    ],
+)
+def test_a_fetch_that_fails_names_what_can_be_set(tmp_path: Path, error: Exception, advice: str) -> None:
+    class Context:
+        def project(self, group: str, artifact: str) -> "Context":
+            return self
+
+        def at_version(self, version: str) -> "Context":
+            return self
+
+        def artifact(self) -> None:
+            raise error
+
+    jar = Jar(group="g", artifact="a", version="1", sha256="0" * 64)
+    with pytest.raises(LibrariesUnavailable) as caught:
+        kafka_libraries._fetch_one(Context(), jar, tmp_path)  # type: ignore[arg-type]
+    assert advice in str(caught.value)
+    assert "--kafka-home" in str(caught.value)
+    for variable in {"REQUESTS_CA_BUNDLE", "HTTPS_PROXY"} - {advice}:
+        assert variable not in str(caught.value)
