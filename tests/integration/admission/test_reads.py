@@ -235,14 +235,15 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     await lone_admission.database.execute("UPDATE gpus SET condition = 'quarantined' WHERE gpu_id = 'GPU-3'")
     await lone_admission.database.execute(
         "INSERT INTO gpu_readings (gpu_id, node_id, sampled_at, utilisation_percent, vram_used_mib) "
-        "VALUES ('GPU-0', 'n1', now(), 50, 1000), ('GPU-1', 'n1', now() - interval '1 hour', 100, 9999)"
+        "VALUES ('GPU-0', 'n1', now() - interval '4 s', 50, 1000), ('GPU-1', 'n1', now() - interval '1 h', 100, 9999)"
     )
     (node,) = await lone_admission.get("/v1/nodes")
     assert (node["node_id"], node["gpus"], node["gpus_leased"], node["simulated"]) == ("n1", 4, 2, True)
     gpus = await lone_admission.get("/v1/gpus", node="n1")
     assert [each["state"] for each in gpus] == ["LEASED", "LEASED", "FREE", "QUARANTINED"]
     assert (gpus[0]["jobs"], gpus[0]["leased_mib"], gpus[0]["utilisation_percent"]) == ([job], 80000, 50.0)
-    assert gpus[1]["utilisation_percent"] is None
+    assert gpus[1]["utilisation_percent"] is gpus[1]["reading_age_seconds"] is None
+    assert 4 <= gpus[0]["reading_age_seconds"] < 30
     assert await lone_admission.get("/v1/gpus", node="n2") == []
     cluster = await lone_admission.get("/v1/cluster")
     assert (cluster["nodes_ready"], cluster["gpus"], cluster["gpus_leased"]) == (1, 4, 2)
@@ -252,6 +253,7 @@ async def test_nodes_gpus_and_figures_show_leases_and_leave_unknown_readings_out
     await lone_admission.database.execute("SELECT pg_advisory_lock($1)", key)
     assert (await lone_admission.get("/v1/cluster"))["scheduler"] == "me"
     (figures,) = cluster["by_type"]
+    assert 4 <= figures["readings_age_seconds"] < 30
     assert (figures["vram_mib"], figures["vram_leased_mib"], figures["vram_used_mib"]) == (320000, 100000, 1000)
     assert (figures["utilisation_percent"], figures["unknown_readings"], figures["gpus_unusable"]) == (50.0, 3, 1)
     teams = {each["team"]: each for each in await lone_admission.get("/v1/teams")}

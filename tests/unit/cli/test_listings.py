@@ -443,3 +443,17 @@ def test_a_word_that_is_no_verb_is_answered_by_the_verb_that_is_meant(makeway: M
 
 def test_a_word_that_means_nothing_gets_no_hint(makeway: Makeway) -> None:
     assert "No such command 'xyzzy'." in makeway("xyzzy").stderr
+
+
+def test_a_reading_is_said_to_be_as_old_as_it_is(server: StubServer, makeway: Makeway) -> None:
+    figures = {
+        "pool": "default", "type_name": "A100", "gpus": 1, "gpus_leased": 0, "gpus_unusable": 0, "vram_mib": 81920,
+        "vram_leased_mib": 0, "vram_used_mib": 1024, "simulated": True,
+    }  # fmt: skip
+    server.on("GET", "/v1/cluster", CLUSTER | {"by_type": [figures | {"readings_age_seconds": 4.2}]})
+    assert makeway("status").stdout.rstrip().endswith("simulated; measured 4s ago")
+    server.on("GET", "/v1/cluster", CLUSTER | {"by_type": [figures]})
+    assert "measured" not in makeway("status").stdout
+    gpu = {"gpu_id": "GPU-1", "node": "n", "index": 0, "type_name": "A100", "vram_mib": 81920, "state": "FREE"}
+    server.on("GET", "/v1/gpus", [gpu | {"vram_used_mib": 7, "reading_age_seconds": 29.6}])
+    assert makeway("gpu", "list").stdout.rstrip().endswith("GPU-1  measured 30s ago")

@@ -4,7 +4,7 @@ import typer
 from makeway_schemas.api import GpuView
 
 from makeway.commands.options import Output, State, connect
-from makeway.commands.overview import gib
+from makeway.commands.overview import gib, measured
 from makeway.output import OutputFormat, print_json, print_table
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -29,6 +29,7 @@ def list_gpus(output: Output = OutputFormat.TEXT, state_dir: State = None) -> No
 
 
 def _row(gpu: GpuView) -> tuple[str, ...]:
+    read = measured(gpu.reading_age_seconds)
     return (
         gpu.node,
         str(gpu.index),
@@ -42,5 +43,5 @@ def _row(gpu: GpuView) -> tuple[str, ...]:
         "-" if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
         "-" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius:.0f} C",
         gpu.gpu_id,
-        "; ".join(note for note in ("simulated" if gpu.simulated else "", gpu.reason) if note),
+        "; ".join([*(["simulated"] if gpu.simulated else []), *([gpu.reason] if gpu.reason else []), *read]),
     )

@@ -78,6 +78,7 @@ def silence_of(view: ClusterView) -> str:
 
 def _type_row(figures: GpuTypeFigures) -> tuple[str, ...]:
     notes = ["simulated"] if figures.simulated else []
+    notes += measured(figures.readings_age_seconds)
     if figures.unknown_readings:
         notes.append(f"{figures.unknown_readings} readings unknown, left out")
     return (
@@ -92,6 +93,11 @@ def _type_row(figures: GpuTypeFigures) -> tuple[str, ...]:
         "-" if figures.utilisation_percent is None else f"{figures.utilisation_percent:.0f} %",
         "; ".join(notes),
     )
+
+
+def measured(age_seconds: float | None) -> list[str]:
+    """How old readings are: what they show may have ended since."""
+    return [] if age_seconds is None else [f"measured {format_duration(round(age_seconds))} ago"]
 
 
 def gib(mib: int | None) -> str:

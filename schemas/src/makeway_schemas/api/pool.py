@@ -54,6 +54,7 @@ class GpuView(ApiModel):
     power_watts: float | None = None
     temperature_celsius: float | None = None
     sampled_at: datetime | None = None
+    reading_age_seconds: float | None = Field(default=None, description="How old the readings are.")
 
 
 class NodeView(ApiModel):
@@ -91,6 +92,10 @@ class GpuTypeFigures(ApiModel):
     vram_leased_mib: int
     vram_used_mib: int | None = None
     utilisation_percent: float | None = None
+    readings_age_seconds: float | None = Field(
+        default=None,
+        description="How old the oldest reading is that is counted; what was measured then may have ended.",
+    )
     unknown_readings: int = 0
     simulated: bool = False
 

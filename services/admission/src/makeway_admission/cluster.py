@@ -53,6 +53,7 @@ def figures_of(pool: str, type_name: str, gpus: Sequence[Record]) -> GpuTypeFigu
     """Sums over the GPUs of one type; a reading that is not known is left out and counted."""
     used = [row["vram_used_mib"] for row in gpus if row["vram_used_mib"] is not None]
     utilisation = [row["utilisation_percent"] for row in gpus if row["utilisation_percent"] is not None]
+    ages = [row["reading_age_seconds"] for row in gpus if row["sampled_at"] is not None]
     unusable = (GpuState.LOST, GpuState.QUARANTINED, GpuState.CORDONED)
     return GpuTypeFigures(
         pool=pool,
@@ -64,6 +65,7 @@ def figures_of(pool: str, type_name: str, gpus: Sequence[Record]) -> GpuTypeFigu
         vram_leased_mib=sum(row["leased_mib"] for row in gpus),
         vram_used_mib=sum(used) if used else None,
         utilisation_percent=sum(utilisation) / len(utilisation) if utilisation else None,
+        readings_age_seconds=max(ages, default=None),
         unknown_readings=len(gpus) - min(len(used), len(utilisation)),
         simulated=any(row["simulated"] for row in gpus),
     )

@@ -141,6 +141,7 @@ def gpu_view(row: Row) -> GpuView:
         power_watts=row["power_watts"],
         temperature_celsius=row["temperature_celsius"],
         sampled_at=row["sampled_at"],
+        reading_age_seconds=None if row["sampled_at"] is None else row["reading_age_seconds"],
     )
 
 

@@ -313,7 +313,8 @@ SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.conditio
        g.cordoned OR n.cordoned AS cordoned, n.simulated, n.state AS node_state, n.note,
        g.live_mib + g.leaving_mib AS leased_mib, g.live_slots, g.leaving_slots, g.next_slots,
        l.jobs, l.next_jobs,
-       t.utilisation_percent, t.vram_used_mib, t.power_watts, t.temperature_celsius, t.sampled_at
+       t.utilisation_percent, t.vram_used_mib, t.power_watts, t.temperature_celsius, t.sampled_at,
+       greatest(0, extract(epoch FROM now() - t.sampled_at))::double precision AS reading_age_seconds
 FROM gpus AS g
 JOIN nodes AS n ON n.node_id = g.node_id
 LEFT JOIN gpu_readings AS t ON t.gpu_id = g.gpu_id AND t.sampled_at > now() - interval '30 seconds'
