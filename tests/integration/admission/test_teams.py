@@ -104,6 +104,18 @@ async def test_guarantees_that_no_pool_of_this_size_can_keep_are_taken_and_said(
     assert (await _set(lone_admission, "nightly", guarantee=1))["notes"] == [
         "the guarantees of all teams come to 5 GPUs and the pool has 4: they cannot all be kept at once"
     ]
+    # It is said to whoever changes a guarantee, and not of what was there before.
+    assert (await _set(lone_admission, "nightly", guarantee=1, weight=2))["notes"] == []
+    assert (await _set(lone_admission, "speech", guarantee="50%", limit=4))["notes"] == []
+    assert len((await _set(lone_admission, "speech", guarantee="75%"))["notes"]) == 1
+
+
+async def test_a_guarantee_that_alone_is_more_than_the_pool_is_said_to_be(lone_admission: Admission) -> None:
+    await add_node(lone_admission, "n1", 4)
+    await _set(lone_admission, "vision", weight=1)
+    assert (await _set(lone_admission, "vision", guarantee=5))["notes"] == [
+        "the guarantee is 5 GPUs and the pool has 4: it cannot be kept in full"
+    ]
 
 
 async def test_the_first_team_that_is_set_up_says_what_the_others_lose(lone_admission: Admission) -> None:

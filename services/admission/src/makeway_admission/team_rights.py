@@ -1,7 +1,7 @@
 """What the rights of one team mean beside those of all others: what cannot be, and what should be known.
 
 - Guarantees in per cent come to at most the whole pool: beyond it no pool could ever keep them.
-- Guarantees in GPUs may come to more than the pool has, for teams are set up before nodes join: it is said.
+- Guarantees in GPUs may come to more than the pool has, as teams are set up before nodes join: of a new one it is said.
 - The first team that is set up takes from all others what nobody set up for them: it is said.
 """
 
@@ -59,15 +59,25 @@ def _first_of_all(team: str, teams: Sequence[Row], policy: Policy) -> str | None
 
 
 def _more_than_the_pool(team: str, body: TeamBody, teams: Sequence[Row], pool_gpus: int) -> str | None:
-    """Only where the pool has GPUs: one that is being set up has no nodes yet."""
-    own = percent_of(body.guarantee)
-    gpus = float(body.guarantee) if isinstance(body.guarantee, int) else (own or 0.0) * pool_gpus / _WHOLE_PERCENT
+    """Of a guarantee that is new. Only where the pool has GPUs: one that is being set up has no nodes yet."""
+    percent = percent_of(body.guarantee)
+    own = float(body.guarantee) if isinstance(body.guarantee, int) else _gpus_of(percent, pool_gpus)
+    others = 0.0
     for row in teams:
+        guarantee = row["guarantee"] + _gpus_of(row["guarantee_percent"], pool_gpus)
         if row["team_id"] != team:
-            gpus += row["guarantee"] + (row["guarantee_percent"] or 0.0) * pool_gpus / _WHOLE_PERCENT
-    if not pool_gpus or not body.guarantee or round(gpus, 6) <= pool_gpus:
+            others += guarantee
+        elif (guarantee, row["guarantee_percent"]) == (own, percent):
+            return None
+    if not pool_gpus or not body.guarantee or round(own + others, 6) <= pool_gpus:
         return None
+    if not others:
+        return f"the guarantee is {own:g} GPUs and the pool has {pool_gpus}: it cannot be kept in full"
     return (
-        f"the guarantees of all teams come to {gpus:g} GPUs and the pool has {pool_gpus}: "
+        f"the guarantees of all teams come to {own + others:g} GPUs and the pool has {pool_gpus}: "
         "they cannot all be kept at once"
     )
+
+
+def _gpus_of(percent: float | None, pool_gpus: int) -> float:
+    return (percent or 0.0) * pool_gpus / _WHOLE_PERCENT
