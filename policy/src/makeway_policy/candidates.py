@@ -62,7 +62,7 @@ def rule_for(question: Question, run: Run) -> str | None:
     if preemptor.by_priority and outranks(preemptor.job, preemptor.v, victim, run.v, question.policy):
         return "priority"
     if preemptor.by_reclaim and victim.team != preemptor.job.team:
-        return "reclaim" if run.run_id in quota.borrowed_runs(state, victim.team) else None
+        return "reclaim" if quota.is_borrowed(state, run) else None
     return None
 
 
@@ -99,7 +99,7 @@ def _guaranteed_against(question: Question, run: Run, victim: Job) -> bool:
         return False
     if victim.team == preemptor.job.team:
         return run.reclaimed and quota.would_borrow(state, preemptor.job, preemptor.v)
-    return run.run_id not in quota.borrowed_runs(state, victim.team)
+    return not quota.is_borrowed(state, run)
 
 
 def leaves_by(question: Question, run_ids: Iterable[str]) -> float:

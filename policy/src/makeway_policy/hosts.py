@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from makeway_policy import placement, priority
+from makeway_policy import placement, priority, quota
 from makeway_policy.lately import Lately
 from makeway_policy.model import Job, LeaseKind, Shape
 from makeway_policy.out_of_reach import OutOfReach, kind_of_request
@@ -93,12 +93,23 @@ class Hosts:
         return self.reaches.get(node_id)
 
     def limit_of(self, job: Job, now: float) -> Threshold | None:
-        """How far the job may reach for victims; None if it may take none."""
-        if not self.policy.preemption:
-            return None
-        if self.state.team(job.team).guarantee > 0:
+        """How far the job may ever reach for victims while it waits; None if it may take none.
+
+        A team's guarantee reaches anybody, as soon as the team is within it with the job.
+        """
+        if self.policy.preemption and self.state.team(job.team).guarantee > 0:
             return _ANYBODY
-        if not priority.may_take_victims(job, self.policy, now):
+        return self._by_priority(job, now)
+
+    def limit_now(self, job: Job, now: float) -> Threshold | None:
+        """How far the job may reach for victims as things are; None if it may take none."""
+        team = self.state.team(job.team)
+        if team.guarantee > 0 and quota.within_guarantee(self.state, job, quota.needed_units(job, None, self.state)):
+            return self.limit_of(job, now)
+        return self._by_priority(job, now)
+
+    def _by_priority(self, job: Job, now: float) -> Threshold | None:
+        if not self.policy.preemption or not priority.may_take_victims(job, self.policy, now):
             return None
         aged = priority.is_aged(job, self.policy, now)
         v = priority.preemption_value(job, self.policy, now) - self.policy.delta
@@ -109,7 +120,7 @@ class Hosts:
 
         `only_cards`: nothing else decides who leaves (`whole_cards`), and whoever is in its reach may be taken.
         """
-        limit = self.limit_of(job, now)
+        limit = self.limit_now(job, now)
         if limit is None:
             return
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
@@ -134,7 +145,7 @@ class Hosts:
 
     def in_reach(self, job: Job, now: float) -> bool:
         """Whether there is any node on which the job could look for victims."""
-        limit = self.limit_of(job, now)
+        limit = self.limit_now(job, now)
         if limit is None:
             return False
         overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape

@@ -176,30 +176,31 @@ def within_guarantee(state: PoolState, job: Job, units: int, gone: Collection[st
 
 def would_borrow(state: PoolState, job: Job, v: int) -> bool:
     """Whether a run of the job with this v would be beyond the guarantee, whoever of lower v leaves for it."""
-    above = sum(
-        needed_units(state.jobs[run.job_id], run, state)
-        for run in state.runs_of_team(job.team)
-        if not is_leaving(run) and run.v >= v
-    )
+    above = state.standing(job.team).of_at_least(v)
     return above + needed_units(job, None, state) > round(state.team(job.team).guarantee * UNITS_PER_GPU)
 
 
-def borrowed_runs(state: PoolState, team_id: str, gone: Collection[str] = ()) -> frozenset[str]:
+def borrowed_runs(state: PoolState, team_id: str) -> list[str]:
     """The team's runs beyond its guarantee: they add up by v, highest first, then start; the first that overflows and
-    all after it are borrowed. What is leaving (or in `gone`) is out."""
+    all after it are borrowed. What is leaving is out."""
     guarantee = round(state.team(team_id).guarantee * UNITS_PER_GPU)
     if state.used((team_id,), later=True) <= guarantee:
-        return frozenset()
-    staying = [run for run in state.runs_of_team(team_id) if not is_leaving(run) and run.run_id not in gone]
+        return []
+    # Without a guarantee runs of CPU and memory alone are borrowed, too.
+    return state.standing(team_id).beyond(guarantee or -1)
+
+
+def is_borrowed(state: PoolState, run: Run, gone: Collection[str] = ()) -> bool:
+    """Whether a run that stays is one of its team's `borrowed_runs`, once the runs `gone` have left."""
+    team_id = state.jobs[run.job_id].team
+    guarantee = round(state.team(team_id).guarantee * UNITS_PER_GPU)
+    if state.used((team_id,), later=True) <= guarantee or is_leaving(run) or run.run_id in gone:
+        return False
     if guarantee == 0:
-        return frozenset(run.run_id for run in staying)
-    staying.sort(key=lambda run: (-run.v, run.started_at or run.decided_at, state.jobs[run.job_id].order))
-    total = 0
-    for place, run in enumerate(staying):
-        total += needed_units(state.jobs[run.job_id], run, state)
-        if total > guarantee:
-            return frozenset(each.run_id for each in staying[place:])
-    return frozenset()
+        return True
+    standing = state.standing(team_id)
+    place = standing.place_of(run.run_id)
+    return place is not None and standing.up_to(place, gone) > guarantee
 
 
 def beyond_guarantee(state: PoolState, team_id: str) -> float:

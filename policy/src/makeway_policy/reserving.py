@@ -148,11 +148,9 @@ class Reservers:
                 continue
             first: dict[Shape, tuple[Key, Job]] = {}
             for bucket in self._queue.buckets_of(team):
-                job = self._state.jobs[bucket.head]
-                if self.never_fits(job.shape) is not None:
-                    continue
-                key = self._turns.of(bucket)
-                if job.shape not in first or key < first[job.shape][0]:
+                job, key = self._state.jobs[bucket.head], self._turns.of(bucket)
+                known = first.get(job.shape)
+                if (known is None or key < known[0]) and self.never_fits(job.shape) is None:
                     first[job.shape] = (key, job)
             for key, job in first.values():
                 if quota.within_guarantee(self._state, job, quota.needed_units(job, None, self._state)):

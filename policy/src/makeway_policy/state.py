@@ -17,6 +17,7 @@ from makeway_policy.journal import Journal
 from makeway_policy.model import Gpu, Group, Job, LeaseState, Node, NodeHealth, Run, Team
 from makeway_policy.past_use import NEVER, PastUse
 from makeway_policy.percents import PoolSize, counts
+from makeway_policy.standings import Found, Standing, Standings
 from makeway_policy.usage import UNITS_PER_GPU, Key, Usage, has_started, is_leaving, units_of
 
 _DEAD = NodeHealth.DEAD
@@ -60,6 +61,7 @@ class PoolState:
         self._journal = Journal()
         self._usage = Usage(self._journal, self.in_hard_group)
         self._size = PoolSize(self._journal)
+        self._standings = Standings(self._standing_of_run, lambda team_id: self._runs_of_team.get(team_id, ()))
         self._touched: tuple[set[str], set[str], set[str], set[str]] = (set(), set(), set(), set())
         self._touched_teams: set[str] = set()
         self._touched_groups: set[str] = set()
@@ -97,6 +99,7 @@ class PoolState:
         self.changes.rights |= self._touched_teams
         self.changes.eased |= self._touched_teams
         self.changes.groups |= self._touched_groups
+        self._standings.forget()
         self._close()
 
     def touched(self) -> Touched:
@@ -119,6 +122,7 @@ class PoolState:
         if old is not None and _counts(old) != _counts(job):
             run = self.run_of(job.job_id)
             self._recount(() if run is None else _gpu_ids(run))
+            self._standings.forget()
         self._regroup(job.job_id, old.group if old else None, job.group)
 
     def tell(self, job: Job) -> None:
@@ -195,6 +199,7 @@ class PoolState:
             self._journal.put(self._run_of_job, run.job_id, run.run_id)
         if old is None:
             self._journal.put(self._runs_of_team.setdefault(self._jobs[run.job_id].team, {}), run.run_id, None)
+        self._standings.note(run.run_id)
         self._link(old, run)
         self._occupy(old, run)
 
@@ -213,6 +218,7 @@ class PoolState:
         if self._run_of_job.get(run.job_id) == run_id:
             self._journal.delete(self._run_of_job, run.job_id)
         self._journal.delete(self._runs_of_team[self._jobs[run.job_id].team], run_id)
+        self._standings.note(run_id)
         self._link(run, None)
         self._occupy(run, None)
         return tuple(self._advance(follower, run_id, now) for follower in followers)
@@ -310,6 +316,7 @@ class PoolState:
         self._grow(counts(gpu, self._nodes[gpu.node_id]) - counts(old, before))
         self._journal.put_member(self._gpus_of_node, gpu.node_id, gpu.gpu_id, present=True)
         self._recount((gpu.gpu_id,))
+        self._standings.forget()
         self._touched[3].add(gpu.gpu_id)
         self._node_changed(gpu.node_id)
 
@@ -380,6 +387,10 @@ class PoolState:
         group = self._groups.get(job.group) if job.group is not None else None
         return group is not None and group.hard
 
+    def standing(self, team_id: str) -> Standing:
+        """The team's runs that stay, in the order in which they add up against its guarantee."""
+        return self._standings.of(team_id)
+
     def team(self, team_id: str) -> Team:
         """The team's rights in GPUs, as the pool is; those of an unknown team are the defaults."""
         known = self._teams.get(team_id)
@@ -413,6 +424,16 @@ class PoolState:
         return self._usage.of(key) - self._usage.share_of(run, key, found, self._jobs)
 
     # Usage
+
+    def _standing_of_run(self, run_id: str) -> Found | None:
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        job, gpus = self._jobs[run.job_id], self._gpus
+        if is_leaving(run):
+            return job.team, None, 0
+        units = sum([units_of(gpus[lease.gpu_id], lease.vram_mib, lease.slots) for lease in run.leases])
+        return job.team, (-run.v, run.started_at or run.decided_at, job.order, run_id), units
 
     def _recount(self, gpu_ids: Iterable[str]) -> None:
         moved = self._usage.recount(self._used_gpus(gpu_ids), self._jobs)

@@ -108,7 +108,7 @@ def _guaranteed(question: Question, taken: Sequence[Candidate]) -> list[Candidat
         team = state.jobs[each.run.job_id].team
         if team == own_team or state.team(team).guarantee == 0:
             continue
-        if each.run.run_id not in quota.borrowed_runs(state, team, gone - {each.run.run_id}):
+        if not quota.is_borrowed(state, each.run, gone - {each.run.run_id}):
             found.append(each)
     return found
 

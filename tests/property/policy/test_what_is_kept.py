@@ -63,7 +63,7 @@ def assert_in_reach(pool: Pool, index: Index, now: float) -> None:
     anew = [node_reach(pool.state, pool.policy, room, now) for room in index.rooms.values()]
     for job_id in index.queue.place:
         job = pool.state.jobs[job_id]
-        limit = index.hosts.limit_of(job, now)
+        limit = index.hosts.limit_now(job, now)
         overrides = priority.class_of(job, pool.policy).overrides_minimum_run
         suiting = [
             reach for reach in anew if placement.suitable(reach.room, job.shape, pool.policy) or not job.shape.gpus
