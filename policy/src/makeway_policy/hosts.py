@@ -7,11 +7,13 @@ from makeway_policy import placement, priority, quota
 from makeway_policy.lately import Lately
 from makeway_policy.model import Job, LeaseKind, Shape
 from makeway_policy.out_of_reach import OutOfReach, kind_of_request
+from makeway_policy.question import Question
 from makeway_policy.queue import WaitingQueue
 from makeway_policy.reach import OUT_OF_REACH, NodeReach, Threshold
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
+from makeway_policy.taking import Taking
 from makeway_policy.victim_nodes import Host, VictimNodes
 
 _WHOLE = LeaseKind.WHOLE
@@ -115,11 +117,9 @@ class Hosts:
         v = priority.preemption_value(job, self.policy, now) - self.policy.delta
         return (float(v), -job.submitted_at, float(-job.order)) if aged else (float(v), _ENDLESS, _ENDLESS)
 
-    def for_job(self, job: Job, now: float, *, over: bool, only_cards: bool = False) -> Iterator[Host]:
-        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs.
-
-        `only_cards`: nothing else decides who leaves (`whole_cards`), and whoever is in its reach may be taken.
-        """
+    def for_question(self, question: Question, *, over: bool) -> Iterator[Host]:
+        """The nodes on which to look for victims, most promising first; `over` its quota, those of its team's runs."""
+        job, now = question.preemptor.job, question.now
         limit = self.limit_now(job, now)
         if limit is None:
             return
@@ -138,7 +138,8 @@ class Hosts:
         elif offering is not None:
             found = self._as_hosts(offering, job.shape, limit, overrides)
         else:
-            found = self._within(job.shape, limit, now, overrides, only_cards=only_cards)
+            taking = Taking(question, limit)
+            found = self._within(job.shape, limit, now, overrides, taking)
         for host in found:
             if placement.node_allows(self.state.nodes[host.node_id], job):
                 yield host
@@ -188,10 +189,10 @@ class Hosts:
         return (node_id for node_id, node in self.state.nodes.items() if placement.node_allows(node, job))
 
     def _within(
-        self, shape: Shape, limit: Threshold, now: float, overrides: bool, *, only_cards: bool = False
+        self, shape: Shape, limit: Threshold, now: float, overrides: bool, taking: Taking | None = None
     ) -> Iterator[Host]:
         self._look_at_filled()
-        return self._victim_nodes.within(shape, limit, now, overrides=overrides, only_cards=only_cards)
+        return self._victim_nodes.within(shape, limit, now, overrides=overrides, taking=taking)
 
     def _look_at_filled(self) -> None:
         for node_id in tuple(self._filled):

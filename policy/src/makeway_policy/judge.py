@@ -23,7 +23,6 @@ from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
 from makeway_policy.rules import Strategy
 from makeway_policy.victim_sets import Plan
-from makeway_policy.whole_cards import may_all_leave, only_cards_decide
 
 
 @value(frozen=True, kw_only=True, slots=True)
@@ -61,8 +60,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
         question = Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor, demand=index.demand
         )
-        only_cards = only_cards_decide(question) and may_all_leave(question)
-        hosts = index.hosts.for_job(job, now, over=over is not None, only_cards=only_cards)
+        hosts = index.hosts.for_question(question, over=over is not None)
         plan = victims.best_plan(question, hosts)
         # How much a share takes is known only now.
         over = over or (None if plan is None else _over(index, job, Placed(members=plan.members)))

@@ -11,24 +11,26 @@ import numpy.typing as npt
 
 from makeway_policy.reach_table import Floats, ReachTable, Rows
 
+Bools = npt.NDArray[np.bool_]
+
 _ENDLESS = float("inf")
 _ALIKE = 1e-9
 """Costs that differ by no more, relatively, may come in another order where they are added up in another way."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
     """How many whole cards somebody wants now, and whether its class overrides minimum runs.
 
-    `heaviest`: what a second that is lost counts at most (`costs.heaviest`).
+    `heaviest`: what a second that is lost counts at most (`costs.heaviest`). `spared`: (places, rows), whose run may
+    not be taken though it is in reach.
     """
 
     gpus: int
     now: float
     overrides: bool
     heaviest: float
+    spared: Bools | None = None
 
 
 def lines(table: ReachTable, rows: Rows, tops: Floats, wanted: Wanted) -> Floats:
@@ -53,6 +55,13 @@ def lines(table: ReachTable, rows: Rows, tops: Floats, wanted: Wanted) -> Floats
     if mixed.size:
         # On a node of several models some cards may not suit: nothing is said there.
         found[:, np.isin(rows, mixed)] = 0.0
+    return found
+
+
+def tops(table: ReachTable, rows: Rows, wanted: Wanted) -> Floats:
+    """(rows,): the highest v that at least is among the victims, where every card suits; else nothing is said."""
+    values = np.sort(_of_runs(table, rows, wanted)[0], axis=0)[wanted.gpus - 1]
+    found: Floats = np.where(np.isin(rows, table.mixed()), -_ENDLESS, values)
     return found
 
 
@@ -89,6 +98,8 @@ def _of_runs(table: ReachTable, rows: Rows, wanted: Wanted) -> tuple[Floats, Flo
     grows = first & (since <= wanted.now)
     growth = np.minimum(weight + bend * (np.where(first, lost, 0.0) + seconds), wanted.heaviest)
     values = override if wanted.overrides else plain
+    if wanted.spared is not None:
+        values = np.where(wanted.spared, _ENDLESS, values)
     return values, costs, np.where(grows, gpus * growth, 0.0), grace, cards.astype(np.intp)
 
 

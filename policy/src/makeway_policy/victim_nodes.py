@@ -5,6 +5,7 @@ only order nodes or leave them out; who may be taken is decided by `victims`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
@@ -16,6 +17,7 @@ from makeway_policy.model import LeaseKind, Shape
 from makeway_policy.reach import FREE, NodeReach, Threshold
 from makeway_policy.reach_table import Card, Floats, ReachTable, Rows, Sorted
 from makeway_policy.rules import Policy
+from makeway_policy.taking import Taking
 from makeway_policy.victim_costs import Bools, Wanted
 
 _ENDLESS = float("inf")
@@ -38,7 +40,8 @@ _LEFT_STALE = 16
 class Host:
     """A node to look at for victims, with bounds on what it can offer: highest victim v, and cost.
 
-    `current`: nodes that come later have no lower bounds.
+    `current`: nodes that come later have no lower bounds. `exact`: the set on the node is what counting cards says, so
+    that it goes no higher than `v`.
     """
 
     node_id: str
@@ -46,6 +49,7 @@ class Host:
     cost: float
     reach: NodeReach | None = None
     current: bool = False
+    exact: bool = False
 
 
 class VictimNodes:
@@ -84,36 +88,39 @@ class VictimNodes:
         yield from tuple(self._table.stale)
 
     def within(
-        self, shape: Shape, limit: Threshold, now: float, *, overrides: bool, only_cards: bool = False
+        self, shape: Shape, limit: Threshold, now: float, *, overrides: bool, taking: Taking | None = None
     ) -> Iterator[Host]:
         """Nodes whose bound is within the limit, by highest victim v, then by the bound on cost, then by id.
 
-        `only_cards`: nothing else decides who leaves (`whole_cards`), and all within the limit may be taken.
+        `taking` says whom of those within the limit the preemptor may take.
         """
         table = self._table
         table.refresh()
         bounds = self._bounds(shape, overrides)
         rows = np.flatnonzero(_within(bounds, limit))
         tops, costs, ids = bounds[0, rows], self._costs(bounds[0], shape, now, overrides)[rows], table.by_id()[rows]
+        exact = np.zeros(rows.size, dtype=np.bool_)
         wanted = self._wanted(shape, now, overrides) if self._knows(shape) else None
-        held: list[tuple[float, float, int, int]] = []
+        held: list[tuple[float, float, int, int, bool]] = []
         for some in _in_order(tops, costs, ids):
             # What was worked out a while ago is too low by now: a node waits until none can be below what it costs now.
             while held and held[0][:2] < (tops[some[0]], costs[some[0]]):
                 yield self._host(heappop(held))
             if wanted is not None:
                 front = some[tops[some] >= 0]
-                highest = limit[0] if only_cards and limit[1] == _ENDLESS else None
-                costs[front] = self._costs_now(rows[front], tops[front], shape, (wanted, highest))
-            columns = (tops[some], costs[some], ids[some], rows[some])
+                found = self._now(rows[front], tops[front], shape, (wanted, limit[0], taking))
+                tops[front], costs[front], exact[front] = found
+                some = some[tops[some] <= limit[0]]
+            columns = (tops[some], costs[some], ids[some], rows[some], exact[some])
             for each in zip(*(column.tolist() for column in columns), strict=True):
                 heappush(held, each)
         while held:
             yield self._host(heappop(held))
 
-    def _host(self, found: tuple[float, float, int, int]) -> Host:
-        top, cost, _, row = found
-        return Host(node_id=self._table.node_ids[row], v=top, cost=cost, reach=self._table.reaches[row], current=True)
+    def _host(self, found: tuple[float, float, int, int, bool]) -> Host:
+        top, cost, _, row, exact = found
+        reach = self._table.reaches[row]
+        return Host(node_id=self._table.node_ids[row], v=top, cost=cost, reach=reach, current=True, exact=exact)
 
     def _bounds(self, shape: Shape, overrides: bool) -> Floats:
         """(3, rows): what at least has to leave on each node for one member of the shape."""
@@ -171,21 +178,43 @@ class VictimNodes:
         cost, growth, since = known.lines
         return (cost + growth * (now - since)) * _SLACK
 
-    def _costs_now(self, rows: Rows, tops: Floats, shape: Shape, asked: tuple[Wanted, float | None]) -> Floats:
-        """(rows,): what the victims cost at least; where only cards decide up to a v, what they cost."""
-        wanted, highest = asked
-        known = self._known_for(shape, wanted.overrides)
-        known.lines[:, rows] = victim_costs.lines(self._table, rows, tops, wanted)
-        found: Floats = known.lines[0, rows]
-        if highest is not None:
-            reaches = self._table.reaches
-            plain = [
-                reach is not None and placement.only_cards_count(reach.room, shape)
-                for reach in map(reaches.__getitem__, rows)
-            ]
+    def _now(
+        self, rows: Rows, tops: Floats, shape: Shape, asked: tuple[Wanted, float, Taking | None]
+    ) -> tuple[Floats, Floats, Bools]:
+        """(rows,) each: highest victim v and cost at least, as things are now, and where they are what the set has."""
+        wanted, highest, taking = asked
+        together = np.zeros(rows.size, dtype=np.bool_)
+        if taking is None or taking.anybody or not rows.size:
+            known = self._known_for(shape, wanted.overrides)
+            known.lines[:, rows] = victim_costs.lines(self._table, rows, tops, wanted)
+            found: Floats = known.lines[0, rows]
+            together[:] = taking is not None
+        else:
+            spared, together = self._spared(rows, taking)
+            wanted = replace(wanted, spared=spared)
+            tops = np.maximum(tops, victim_costs.tops(self._table, rows, wanted))
+            found = victim_costs.lines(self._table, rows, np.minimum(tops, highest), wanted)[0]
+        exact = together
+        if taking is not None and taking.only_cards:
+            reaches = map(self._table.reaches.__getitem__, rows)
+            plain = [reach is not None and placement.only_cards_count(reach.room, shape) for reach in reaches]
+            exact = together & np.array(plain, dtype=np.bool_)
             in_order = victim_costs.of_those_in_order(self._table, rows, highest, wanted)
-            found = np.where(plain, np.maximum(found, in_order), found)
-        return found * _SLACK
+            found = np.where(exact, np.maximum(found, in_order), found)
+        else:
+            exact = np.zeros(rows.size, dtype=np.bool_)
+        return tops, found * _SLACK, exact
+
+    def _spared(self, rows: Rows, taking: Taking) -> tuple[Bools, Bools]:
+        """(places, rows): whose run may not be taken; (rows,): where all the others may leave together."""
+        spared = np.zeros((self._table.places, rows.size), dtype=np.bool_)
+        together = np.zeros(rows.size, dtype=np.bool_)
+        for number, row in enumerate(rows):
+            reach = self._table.reaches[row]
+            if reach is not None:
+                places, together[number] = taking.on(reach)
+                spared[places, number] = True
+        return spared, together
 
     def _wanted(self, shape: Shape, now: float, overrides: bool) -> Wanted:
         return Wanted(gpus=shape.gpus, now=now, overrides=overrides, heaviest=heaviest(self._policy))

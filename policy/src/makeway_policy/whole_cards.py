@@ -11,33 +11,24 @@ from makeway_policy.model import LeaseKind, Topology
 from makeway_policy.question import Question, SetKey
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import VictimOrder
-from makeway_policy.victim_room import within_quota
+from makeway_policy.victim_room import barred, within_quota
 
 _MORE = 1.0 + 1e-9
 """Costs that are added up in another order may differ by a rounding."""
 
 
 def only_cards_decide(question: Question) -> bool:
-    """Whether nothing about the preemptor but how many cards it needs decides who has to leave for it."""
+    """Whether nothing about the preemptor but how many cards a member needs decides who has to leave for it."""
     job = question.preemptor.job
     shape = job.shape
     return (
         question.policy.victims is VictimOrder.PRIORITY_FIRST
         and placement.kind_of(shape) is LeaseKind.WHOLE
         and shape.gpus > 0
-        and shape.members == 1
         and shape.topology is not Topology.REQUIRE
         and not job.avoid_gpus
         and within_quota(question, ())
     )
-
-
-def may_all_leave(question: Question) -> bool:
-    """Whether the preemptor may take whoever its priority reaches and nothing protects, beside any others."""
-    preemptor, state = question.preemptor, question.state
-    if preemptor.by_reclaim or preemptor.job.deadline is not None or state.groups:
-        return False
-    return not any(team.guarantee for team in state.teams.values())
 
 
 def loses_more(question: Question, node_id: str, candidates: Sequence[Candidate], best_key: SetKey) -> bool:
@@ -46,7 +37,7 @@ def loses_more(question: Question, node_id: str, candidates: Sequence[Candidate]
     if (
         best_key[0]
         or not placement.only_cards_count(room, question.preemptor.job.shape)
-        or any(question.state.jobs[each.run.job_id].group for each in candidates)
+        or barred(question, candidates)
     ):
         return False
     taken = taken_on(room, candidates, question.preemptor.job.shape.gpus)

@@ -14,12 +14,12 @@ from makeway_policy.judge import Verdict, judge
 from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Topology
 from makeway_policy.placement import only_cards_count
 from makeway_policy.presets import DEFAULT
-from makeway_policy.question import Question
+from makeway_policy.question import Question, preemptor_of
 from makeway_policy.rules import Policy, Strategy
 from makeway_policy.state import PoolState
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_sets import Plan
-from makeway_policy.whole_cards import loses_more, may_all_leave, only_cards_decide
+from makeway_policy.whole_cards import loses_more, only_cards_decide
 
 SEEDS = 60
 
@@ -138,7 +138,7 @@ def test_where_only_cards_decide_the_bound_is_what_the_set_costs(monkeypatch: py
     exact = other = 0
     for seed in range(SEEDS):
         for question, hosts in asked_of(seed, monkeypatch):
-            if not (only_cards_decide(question) and may_all_leave(question)):
+            if not only_cards_decide(question) or question.preemptor.job.shape.members > 1:
                 continue
             for host in hosts:
                 plan = victims._node_plan(question, host.node_id, None)
@@ -178,7 +178,10 @@ def test_a_bound_does_not_ask_who_of_two_that_cost_the_same_comes_first(newest: 
     found = judge(index, job, now)
     assert isinstance(found, Plan)
     assert [each.run.job_id for each in found.victims] == (["j3"] if newest == 3 else ["j1", "j2"])
-    (host,) = index.hosts.for_job(job, now, over=False, only_cards=True)
+    question = Question(
+        state=state, rooms=index.rooms, policy=DEFAULT, now=now, preemptor=preemptor_of(state, DEFAULT, job, now)
+    )
+    (host,) = index.hosts.for_question(question, over=False)
     assert host.cost <= found.key[2]
 
 
@@ -240,7 +243,11 @@ def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
     """The questions of which nothing but whole cards decides who is to leave."""
-    return [question for question, _ in asked_of(seed, monkeypatch) if only_cards_decide(question)]
+    return [
+        question
+        for question, _ in asked_of(seed, monkeypatch)
+        if only_cards_decide(question) and question.preemptor.job.shape.members == 1
+    ]
 
 
 def asked_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Question, list[Host]]]:
