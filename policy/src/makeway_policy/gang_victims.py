@@ -2,26 +2,29 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
+from makeway_policy import placement
 from makeway_policy.candidates import Candidate, candidates_on
+from makeway_policy.copies import value
 from makeway_policy.least import cannot_beat
-from makeway_policy.question import Question
+from makeway_policy.question import Question, SetKey
+from makeway_policy.taking import Taking
 from makeway_policy.victim_nodes import Host
-from makeway_policy.victim_room import barred, legal_plan, place, spare
+from makeway_policy.victim_room import Fits, barred, could_fit, legal_plan, place, spare, within_quota
 from makeway_policy.victim_sets import Plan, plan_of
 
 _NEAR = 32
 """So many of the most promising nodes say how long a gang may wait for GPUs that are being freed anyway."""
 
+_SETS = 8
+"""So many sets are tried on a node, each without those who may not be taken beside the others of the one before."""
+
 _PLACES = 64
 """Up to so many pairs of a member and a node, other places are tried for a gang if that spares a victim."""
 _SLACK = 1.0 - 1e-9
 """A cost that is put together from parts may be off by a rounding; a bound must not be above it."""
-
-_SoFar = tuple[Plan, list[Candidate]]
-"""The members that have a place, and who leaves for them."""
 
 
 class _Again:
@@ -38,17 +41,51 @@ class _Again:
             yield host
 
 
+@value(frozen=True, kw_only=True, slots=True)
+class _SoFar:
+    """The places of some members, and who leaves for them: nobody who is not needed."""
+
+    fits: Fits = ()
+    taken: tuple[Candidate, ...] = ()
+    key: SetKey = (0.0, -1.0, 0.0)
+    cost_gpu_seconds: float = 0.0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each member."""
+        return tuple(each.member.node_id for each in self.fits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Search:
+    """What stays the same from member to member.
+
+    `patience`: how long the gang waits for GPUs that are being freed anyway. `apart`: on nodes that have nothing to do
+    with each other, who leaves for one member is nothing to the others: nobody has to leave for a quota.
+    """
+
+    question: Question
+    hosts: _Again
+    taking: Taking
+    patience: float
+    apart: bool
+
+
 def gang_plan(question: Question, hosts: Iterable[Host]) -> Plan | None:
     """Member by member to the node whose set compares best, then nobody who is not needed over all."""
-    shape, hosts = question.preemptor.job.shape, _Again(hosts)
-    near = tuple(host.node_id for host in islice(hosts, _NEAR))
+    known = _Again(hosts)
+    near = tuple(host.node_id for host in islice(known, _NEAR))
     patience = question.now + max((each.grace_seconds for each in candidates_on(question, near)), default=math.inf)
-    so_far: _SoFar | None = None
-    for _ in range(shape.members):
-        so_far = _best_extension(question, hosts, so_far, patience)
-        if so_far is None:
+    search = _Search(
+        question=question, hosts=known, taking=Taking(question), patience=patience, apart=within_quota(question, ())
+    )
+    so_far = _SoFar()
+    for _ in range(question.preemptor.job.shape.members):
+        found = _best_extension(search, so_far)
+        if found is None:
             return None
-    nodes, taken = ((), []) if so_far is None else _elsewhere(question, so_far[0].nodes, so_far[1], patience)
+        so_far = found
+    nodes, taken = _elsewhere(question, so_far.nodes, list(so_far.taken), patience)
     fits = place(question, nodes, taken, patience)
     if fits is None:
         return None
@@ -90,54 +127,110 @@ def _nodes_for(
     return chosen
 
 
-def _best_extension(question: Question, hosts: Iterable[Host], so_far: _SoFar | None, patience: float) -> _SoFar | None:
-    nodes, taken = ((), []) if so_far is None else (so_far[0].nodes, so_far[1])
-    highest = float(max((each.run.v for each in taken), default=-1))
-    # Where victims of the other members were, or these are, one more may need nobody: such nodes are all tried.
-    near = {*nodes, *(node_id for each in taken for node_id in each.run.node_ids)}
-    unseen, settled = set(near), False
-    before = 0.0 if so_far is None or not _all_stay_taken(question) else so_far[0].cost_gpu_seconds * _SLACK
-    best: _SoFar | None = None
-    for host in hosts:
-        # What a set costs at least is known of sets that go no higher than the node's v: below the highest others may.
-        if best is not None and host.node_id not in near and host.v >= highest:
-            settled = settled or cannot_beat(question, replace(host, cost=before + host.cost), best[0].key)
-        if settled and not unseen:
-            break
-        if settled and host.node_id not in near:
+def _best_extension(search: _Search, so_far: _SoFar) -> _SoFar | None:
+    """One more member on the node where the set that is then needed compares best."""
+    near = _near(search.question, so_far)
+    state, job = search.question.state, search.question.preemptor.job
+    beside = [each for each in near if placement.node_allows(state.nodes[each], job)]
+    found = [option for node_id in beside if (option := _near_by(search, so_far, node_id)) is not None]
+    best = min(found, key=lambda option: option.key, default=None)
+    mine = {each.run.run_id for each in so_far.taken}
+    if best is not None and mine.issuperset(each.run.run_id for each in best.taken):
+        return best
+    highest = float(max((each.run.v for each in so_far.taken), default=-1))
+    apart = search.apart and search.taking.is_safe(so_far.taken)
+    before = so_far.cost_gpu_seconds * _SLACK
+    for host in search.hosts:
+        if host.node_id in near:
             continue
-        unseen.discard(host.node_id)
-        if question.preemptor.job.shape.distinct_nodes and host.node_id in nodes:
-            continue
-        option = _extend(question, (*nodes, host.node_id), taken, patience)
+        if best is not None and apart:
+            bound = replace(host, v=max(host.v, highest), cost=before + host.cost)
+            worse = cannot_beat(search.question, bound, best.key)
+            # What a set costs at least is known of sets that go no higher than the node's v: below the highest that
+            # leaves anyway others may, and nodes that come later may cost less.
+            if worse and host.v >= highest:
+                break
+            if worse and host.exact:
+                continue
+        option = _far_away(search, so_far, host.node_id) if apart else _near_by(search, so_far, host.node_id)
         if option is None:
             continue
-        if best is None or option[0].key < best[0].key:
+        if best is None or option.key < best.key:
             best = option
-        if len(option[1]) == len(taken):
+        if len(option.taken) == len(so_far.taken):
             break
     return best
 
 
-def _all_stay_taken(question: Question) -> bool:
-    """Whether nobody who leaves for some members is spared when others get their place (see `victim_room.barred`)."""
-    state = question.state
-    hard = any(group.hard for group in state.groups.values())
-    return not hard and not any(team.guarantee for team in state.teams.values())
+def _near(question: Question, so_far: _SoFar) -> dict[str, None]:
+    """The nodes on which one more member may need others of the set, or make them needless.
+
+    They are those of the members and of who leaves for them, and wherever else those run who are beside the members.
+    """
+    nodes = so_far.nodes
+    beside = [run for node_id in nodes for run in question.state.runs_on_node(node_id)]
+    taken = [each.run for each in so_far.taken]
+    return dict.fromkeys((*nodes, *(node_id for run in (*taken, *beside) for node_id in run.node_ids)))
 
 
-def _extend(question: Question, nodes: tuple[str, ...], taken: Sequence[Candidate], patience: float) -> _SoFar | None:
-    """The set grown until one more member fits on the last of the nodes."""
-    mine = {each.run.run_id for each in taken}
-    rest = [each for each in candidates_on(question, nodes[-1:]) if each.run.run_id not in mine]
+def _far_away(search: _Search, so_far: _SoFar, node_id: str) -> _SoFar | None:
+    """One more member where nobody of the set so far is: who has to leave there, and nobody who is not needed."""
+    question = search.question
+    rest = candidates_on(question, (node_id,))
+    for _ in range(_SETS):
+        grown = _grown(search, (node_id,), (), rest)
+        if grown is None:
+            return None
+        fits, needed = spare(question, *grown, search.patience)
+        taken = [*so_far.taken, *needed]
+        without = barred(question, taken)
+        if not without:
+            return _option(question, (*so_far.fits, *fits), taken)
+        left = [each for each in rest if each not in without]
+        if len(left) == len(rest):
+            return None
+        rest = left
+    return None
+
+
+def _near_by(search: _Search, so_far: _SoFar, node_id: str) -> _SoFar | None:
+    """One more member on a node with all that the others' victims leave, and nobody who is not needed over all."""
+    question, nodes = search.question, (*so_far.nodes, node_id)
+    if question.preemptor.job.shape.distinct_nodes and node_id in so_far.nodes:
+        return None
+    mine = {each.run.run_id for each in so_far.taken}
+    rest = [each for each in candidates_on(question, (node_id,)) if each.run.run_id not in mine]
+    for _ in range(_SETS):
+        grown = _grown(search, nodes, so_far.taken, rest)
+        if grown is None:
+            return None
+        fits, taken = spare(question, *grown, search.patience)
+        without = barred(question, taken)
+        if not without:
+            return _option(question, fits, taken)
+        left = [each for each in rest if each not in without]
+        if len(left) == len(rest):
+            return None
+        rest = left
+    return None
+
+
+def _grown(
+    search: _Search, nodes: tuple[str, ...], taken: Sequence[Candidate], rest: Sequence[Candidate]
+) -> tuple[Fits, list[Candidate]] | None:
+    """As many of the rest as it takes until the last member fits, and where the members are then."""
     grown = list(taken)
     for following in (None, *rest):
         if following is not None:
             grown.append(following)
-        fits = place(question, nodes, grown, patience)
-        if fits is None:
+        if len(nodes) == 1 and not could_fit(search.question, nodes[0], grown):
             continue
-        if barred(question, grown):
-            fits, grown = spare(question, fits, grown, patience)
-        return None if barred(question, grown) else (plan_of(question, fits, grown), grown)
+        fits = place(search.question, nodes, grown, search.patience)
+        if fits is not None:
+            return fits, grown
     return None
+
+
+def _option(question: Question, fits: Fits, taken: Sequence[Candidate]) -> _SoFar:
+    plan = plan_of(question, fits, taken)
+    return _SoFar(fits=fits, taken=tuple(taken), key=plan.key, cost_gpu_seconds=plan.cost_gpu_seconds)

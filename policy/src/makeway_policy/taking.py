@@ -22,12 +22,12 @@ _WIDE_GPUS = 64
 class Taking:
     """What one preemptor may take. `only_cards`: nothing else about it decides who has to leave."""
 
-    def __init__(self, question: Question, limit: Threshold) -> None:
+    def __init__(self, question: Question, limit: Threshold | None = None) -> None:
         preemptor, state = question.preemptor, question.state
         self.only_cards = only_cards_decide(question)
         self._question = question
         self._everybody = preemptor.by_reclaim
-        self._equal_v = limit[0] if limit[1] != _ENDLESS else _ENDLESS
+        self._equal_v = _ENDLESS if limit is None or limit[1] == _ENDLESS else limit[0]
         deadline = preemptor.job.deadline
         self._longest = _ENDLESS if deadline is None else deadline - question.now
         self._teams = {team_id for team_id in state.teams if state.team(team_id).guarantee > 0}
