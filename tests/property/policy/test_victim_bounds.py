@@ -11,17 +11,19 @@ from makeway_policy.candidates import candidates_on
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.judge import Verdict, judge
-from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Topology
+from makeway_policy.model import Gpu, GpuHealth, Group, Job, Node, Shape, Team, Topology
 from makeway_policy.placement import only_cards_count
 from makeway_policy.presets import DEFAULT
 from makeway_policy.question import Question, preemptor_of
 from makeway_policy.rules import Policy, Strategy
 from makeway_policy.state import PoolState
+from makeway_policy.taking import Taking
 from makeway_policy.victim_nodes import Host
 from makeway_policy.victim_sets import Plan
 from makeway_policy.whole_cards import loses_more, only_cards_decide
 
 SEEDS = 60
+TEAMS = ("t", "u", "w")
 
 
 def drawn_policy(random: Random) -> Policy:
@@ -32,16 +34,19 @@ def drawn_policy(random: Random) -> Policy:
     return replace(DEFAULT, classes=MappingProxyType(classes))
 
 
-def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
+def drawn_pool(random: Random, policy: Policy, now: float, *, shared: bool) -> PoolState:
     """Nodes that are full but for a few cards; what runs costs one of a few figures, so that many sets are alike.
 
-    In half of the pools every cost is another, and in half of them nobody belongs to a group.
+    In half of the pools every cost is another, and in half of them nobody belongs to a group. Some are `shared` by
+    teams with guarantees.
     """
     draw = random.choice
     state = PoolState()
     alike, grouped = draw([True, False]), draw([True, False])
     if grouped:
         state.put_group(Group(name="g", max_down=1, hard=draw([True, False])))
+    for team in TEAMS if shared else ():
+        state.put_team(Team(team_id=team, guarantee=draw([0.0, 2.0, 5.0, 9.0])))
     for number in range(random.randint(2, 6)):
         name, cards = f"n{number}", draw([2, 4, 8])
         state.put_node(Node(node_id=name, cpus=draw([0.0, 32.0]), memory_mib=draw([0, 0, 1007])))
@@ -54,8 +59,9 @@ def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
         shape = draw([shape, shape, shape, Shape(gpus=1, members=2)])
         if draw([False] * 8 + [True]):
             shape = draw([Shape(gpus=0, cpus=2.0), replace(shape, cpus=draw([1.0, 6.0]), memory_mib=draw([None, 200]))])
+        team = draw(TEAMS) if shared else "t"
         job = Job(
-            job_id=f"j{order:02}", order=order, team="t", class_name=draw(["low", "normal"]), submitted_at=now - 5e4,
+            job_id=f"j{order:02}", order=order, team=team, class_name=draw(["low", "normal"]), submitted_at=now - 5e4,
             queued_since=now - 10, shape=shape, restart_seconds=draw([30.0, 60.0, 120.0]),
             preemptible=draw([True] * 9 + [False]), group=draw([None] * 6 + ["g"]),
             time_limit_seconds=None if alike else draw([None, 2000.0, 80000.0]),
@@ -71,11 +77,11 @@ def drawn_pool(random: Random, policy: Policy, now: float) -> PoolState:
     return state
 
 
-def verdicts(seed: int) -> list[Verdict]:
+def verdicts(seed: int, *, shared: bool = False) -> list[Verdict]:
     random = Random(seed)
     now = 1e6
     policy = drawn_policy(random)
-    state = drawn_pool(random, policy, now)
+    state = drawn_pool(random, policy, now, shared=shared)
     found = []
     for shape in (
         Shape(gpus=1), Shape(gpus=2), Shape(gpus=2, topology=Topology.REQUIRE), Shape(gpus=4), Shape(gpus=1, cpus=20.0),
@@ -91,6 +97,12 @@ def verdicts(seed: int) -> list[Verdict]:
                 job_id="p", order=99, team="t", class_name=name, submitted_at=now, queued_since=now, shape=shape,
                 avoid_gpus=avoided, deadline=deadline,
             )  # fmt: skip
+            if shared:
+                # Some reclaim; some are aged, and among equals only those evict that were submitted first.
+                since = random.choice([now, now, now - 1e6])
+                team, name = random.choice(TEAMS), random.choice([name, "normal", "low"])
+                first = replace(job, team=team, class_name=name, queued_since=since)
+                job = replace(first, submitted_at=random.choice([now, now - 1e6]), avoid_gpus=frozenset())
             index = Index.of(state, policy)
             index.sync(now)
             found.append(judge(index, job, now))
@@ -99,22 +111,28 @@ def verdicts(seed: int) -> list[Verdict]:
     return found
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("seed", [*range(SEEDS), 175])  # 175: a member where others of the gang make room already
-def test_no_better_set_is_on_a_node_that_was_passed_over(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounded = verdicts(seed)
+def test_no_better_set_is_on_a_node_that_was_passed_over(
+    seed: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded = verdicts(seed, shared=shared)
     for module in (victims, gang_victims):
         monkeypatch.setattr(module, "cannot_beat", lambda *_, **__: False)
     monkeypatch.setattr(victims, "is_worse", lambda *_, **__: False)
     monkeypatch.setattr(victims, "loses_more", lambda *_, **__: False)
-    for ours, theirs in zip(bounded, verdicts(seed), strict=True):
+    monkeypatch.setattr(Taking, "on", lambda *_: ([], False))
+    monkeypatch.setattr(Taking, "is_safe", lambda *_: False)
+    for ours, theirs in zip(bounded, verdicts(seed, shared=shared), strict=True):
         if isinstance(ours, Plan) and isinstance(theirs, Plan):
             assert ours.key == theirs.key
         assert ours == theirs
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_node_that_is_said_to_lose_more_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for question in asked(seed, monkeypatch):
+def test_a_node_that_is_said_to_lose_more_does(seed: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for question in asked(seed, monkeypatch, shared=shared):
         plans = {node_id: victims._node_plan(question, node_id, None) for node_id in question.rooms}
         for node_id, plan in plans.items():
             candidates = candidates_on(question, (node_id,))
@@ -123,21 +141,28 @@ def test_a_node_that_is_said_to_lose_more_does(seed: int, monkeypatch: pytest.Mo
                     assert plan is None or plan.key[:3] > best.key[:3]
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_nodes_come_by_a_bound_on_what_their_sets_cost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for question, hosts in asked_of(seed, monkeypatch):
+def test_nodes_come_by_a_bound_on_what_their_sets_cost(
+    seed: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for question, hosts in asked_of(seed, monkeypatch, shared=shared):
         known = [(host.v, host.cost) for host in hosts if host.current]
         assert known == sorted(known)
-        for host in hosts:
-            plan = victims._node_plan(question, host.node_id, None)
-            if plan is not None and plan.victims:
-                assert (host.v, host.cost) <= plan.key[1:3]
+        bounds = {host.node_id: host for host in hosts}
+        for node_id in question.rooms:
+            plan = victims._node_plan(question, node_id, None)
+            if plan is not None and plan.victims and question.preemptor.job.shape.members == 1:
+                assert node_id in bounds
+                assert (bounds[node_id].v, bounds[node_id].cost) <= plan.key[1:3]
+                assert bounds[node_id].v == plan.key[1] or not bounds[node_id].exact
 
 
-def test_where_only_cards_decide_the_bound_is_what_the_set_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_where_only_cards_decide_the_bound_is_what_the_set_costs(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = other = 0
     for seed in range(SEEDS):
-        for question, hosts in asked_of(seed, monkeypatch):
+        for question, hosts in asked_of(seed, monkeypatch, shared=shared):
             if not only_cards_decide(question) or question.preemptor.job.shape.members > 1:
                 continue
             for host in hosts:
@@ -241,30 +266,34 @@ def test_nodes_are_said_to_lose_more(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said > 5
 
 
-def asked(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+def asked(seed: int, monkeypatch: pytest.MonkeyPatch, *, shared: bool = False) -> list[Question]:
     """The questions of which nothing but whole cards decides who is to leave."""
     return [
         question
-        for question, _ in asked_of(seed, monkeypatch)
+        for question, _ in asked_of(seed, monkeypatch, shared=shared)
         if only_cards_decide(question) and question.preemptor.job.shape.members == 1
     ]
 
 
-def asked_of(seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Question, list[Host]]]:
+def asked_of(
+    seed: int, monkeypatch: pytest.MonkeyPatch, *, shared: bool = False
+) -> Iterator[tuple[Question, list[Host]]]:
     """What is asked, and the nodes that come with it, while things are as they were then."""
     asked: list[tuple[Question, list[Host]]] = []
 
     def noted(question: Question, hosts: Iterable[Host]) -> Plan | None:
-        asked.append((question, list(hosts)))
+        if question.preemptor.job.job_id == "p":
+            asked.append((question, list(hosts)))
         return None
 
     with monkeypatch.context() as patch:
         patch.setattr(victims, "best_plan", noted)
-        verdicts(seed)
+        verdicts(seed, shared=shared)
     yield from asked
 
 
-def test_the_pools_have_sets_to_choose_from() -> None:
-    plans = [each for seed in range(30) for each in verdicts(seed) if isinstance(each, Plan)]
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_pools_have_sets_to_choose_from(shared: bool) -> None:
+    plans = [each for seed in range(30) for each in verdicts(seed, shared=shared) if isinstance(each, Plan)]
     assert sum(bool(each.victims) for each in plans) > 100
     assert max(len(each.victims) for each in plans) > 2
