@@ -1,7 +1,7 @@
 """Who has to leave for a gang: member by member to the node whose set compares best, then nobody who is not needed."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -134,16 +134,20 @@ def _best_extension(search: _Search, so_far: _SoFar) -> _SoFar | None:
     beside = [each for each in near if placement.node_allows(state.nodes[each], job)]
     found = [option for node_id in beside if (option := _near_by(search, so_far, node_id)) is not None]
     best = min(found, key=lambda option: option.key, default=None)
-    mine = {each.run.run_id for each in so_far.taken}
-    if best is not None and mine.issuperset(each.run.run_id for each in best.taken):
+    if best is not None and _needs_nobody_else(so_far, best):
         return best
+    return _best_further(search, so_far, near, best)
+
+
+def _best_further(search: _Search, so_far: _SoFar, near: Collection[str], best: _SoFar | None) -> _SoFar | None:
+    """The best option so far, or one on a node that has nothing to do with the members that have a place."""
     highest = float(max((each.run.v for each in so_far.taken), default=-1))
-    apart = search.apart and search.taking.is_safe(so_far.taken)
+    extend, safe = _far_away if search.apart else _near_by, search.apart and search.taking.is_safe(so_far.taken)
     before = so_far.cost_gpu_seconds * _SLACK
     for host in search.hosts:
         if host.node_id in near:
             continue
-        if best is not None and apart:
+        if best is not None and safe:
             bound = replace(host, v=max(host.v, highest), cost=before + host.cost)
             worse = cannot_beat(search.question, bound, best.key)
             # What a set costs at least is known of sets that go no higher than the node's v: below the highest that
@@ -152,14 +156,19 @@ def _best_extension(search: _Search, so_far: _SoFar) -> _SoFar | None:
                 break
             if worse and host.exact:
                 continue
-        option = _far_away(search, so_far, host.node_id) if apart else _near_by(search, so_far, host.node_id)
+        option = extend(search, so_far, host.node_id)
         if option is None:
             continue
         if best is None or option.key < best.key:
             best = option
-        if len(option.taken) == len(so_far.taken):
+        if _needs_nobody_else(so_far, option):
             break
     return best
+
+
+def _needs_nobody_else(so_far: _SoFar, option: _SoFar) -> bool:
+    mine = {each.run.run_id for each in so_far.taken}
+    return all(each.run.run_id in mine for each in option.taken)
 
 
 def _near(question: Question, so_far: _SoFar) -> dict[str, None]:
@@ -175,39 +184,37 @@ def _near(question: Question, so_far: _SoFar) -> dict[str, None]:
 
 def _far_away(search: _Search, so_far: _SoFar, node_id: str) -> _SoFar | None:
     """One more member where nobody of the set so far is: who has to leave there, and nobody who is not needed."""
-    question = search.question
-    rest = candidates_on(question, (node_id,))
-    for _ in range(_SETS):
-        grown = _grown(search, (node_id,), (), rest)
-        if grown is None:
-            return None
-        fits, needed = spare(question, *grown, search.patience)
-        taken = [*so_far.taken, *needed]
-        without = barred(question, taken)
-        if not without:
-            return _option(question, (*so_far.fits, *fits), taken)
-        left = [each for each in rest if each not in without]
-        if len(left) == len(rest):
-            return None
-        rest = left
-    return None
+    found = _legal(search, (node_id,), (), so_far.taken)
+    return None if found is None else _option(search.question, (*so_far.fits, *found[0]), found[1])
 
 
 def _near_by(search: _Search, so_far: _SoFar, node_id: str) -> _SoFar | None:
     """One more member on a node with all that the others' victims leave, and nobody who is not needed over all."""
-    question, nodes = search.question, (*so_far.nodes, node_id)
-    if question.preemptor.job.shape.distinct_nodes and node_id in so_far.nodes:
+    if search.question.preemptor.job.shape.distinct_nodes and node_id in so_far.nodes:
         return None
-    mine = {each.run.run_id for each in so_far.taken}
-    rest = [each for each in candidates_on(question, (node_id,)) if each.run.run_id not in mine]
+    found = _legal(search, (*so_far.nodes, node_id), so_far.taken, ())
+    return None if found is None else _option(search.question, *found)
+
+
+def _legal(
+    search: _Search, nodes: tuple[str, ...], taken: Sequence[Candidate], beside: Sequence[Candidate]
+) -> tuple[Fits, list[Candidate]] | None:
+    """Where the members are once `taken` and others on the last node have left, and who of these has to.
+
+    `beside` leave in any case. A set that is not legal yields to the next, without whoever may not be taken beside the
+    others.
+    """
+    question, mine = search.question, {each.run.run_id for each in (*taken, *beside)}
+    rest = [each for each in candidates_on(question, nodes[-1:]) if each.run.run_id not in mine]
     for _ in range(_SETS):
-        grown = _grown(search, nodes, so_far.taken, rest)
+        grown = _grown(search, nodes, taken, rest)
         if grown is None:
             return None
-        fits, taken = spare(question, *grown, search.patience)
-        without = barred(question, taken)
+        fits, needed = spare(question, *grown, search.patience)
+        leaving = [*beside, *needed]
+        without = barred(question, leaving)
         if not without:
-            return _option(question, fits, taken)
+            return fits, leaving
         left = [each for each in rest if each not in without]
         if len(left) == len(rest):
             return None

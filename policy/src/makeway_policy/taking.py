@@ -15,8 +15,8 @@ from makeway_policy.victim_room import barred
 from makeway_policy.whole_cards import only_cards_decide
 
 _ENDLESS = float("inf")
-_WIDE_GPUS = 64
-"""With so many GPUs more than its guarantee before a run, it stays borrowed whoever leaves on one node."""
+_BESIDE_GPUS = 8
+"""So many GPUs more than a gang asks for may its victims have, to be counted as few."""
 
 
 class Taking:
@@ -32,6 +32,7 @@ class Taking:
         self._longest = _ENDLESS if deadline is None else deadline - question.now
         self._teams = {team_id for team_id in state.teams if state.team(team_id).guarantee > 0}
         self._gang = preemptor.job.shape.members > 1
+        self._few_gpus = preemptor.job.shape.members * preemptor.job.shape.gpus + _BESIDE_GPUS
         hard = any(group.hard for group in state.groups.values())
         self._anybody = not (self._everybody or deadline is not None or hard or self._teams)
         self._anybody = self._anybody and self._equal_v == _ENDLESS
@@ -62,11 +63,14 @@ class Taking:
         return spared, self._may_leave_together([each for each in known.values() if each is not None])
 
     def is_safe(self, taken: Sequence[Candidate]) -> bool:
-        """Whether who is taken bars nobody that `on` says may leave, nor is barred for one of them."""
+        """Whether who is taken bars nobody that `on` says may leave, nor is barred for one of them.
+
+        That is so where few leave whose team uses more than twice as much beyond its guarantee.
+        """
         if self._anybody:
             return True
         gpus = sum(len(each.run.leases) for each in taken)
-        return gpus <= _WIDE_GPUS and all(self._is_far_beyond(each.run) for each in taken)
+        return gpus <= self._few_gpus and all(self._is_far_beyond(each.run) for each in taken)
 
     def _is_doubtful(self, run: Run, job: Job, grace: float) -> bool:
         return (
@@ -86,11 +90,11 @@ class Taking:
         return self.is_safe(candidates)
 
     def _is_far_beyond(self, run: Run) -> bool:
-        """Whether a run stays borrowed when as much as two times `_WIDE_GPUS` of its team leaves, if that matters."""
+        """Whether a run stays borrowed when two times a few of its team leave, if that matters."""
         state, team_id = self._question.state, self._question.state.jobs[run.job_id].team
         if team_id not in self._teams or team_id == self._question.preemptor.job.team:
             return True
         standing = state.standing(team_id)
         place = standing.place_of(run.run_id)
-        units = (state.team(team_id).guarantee + 2 * _WIDE_GPUS) * UNITS_PER_GPU
+        units = (state.team(team_id).guarantee + 2 * self._few_gpus) * UNITS_PER_GPU
         return place is not None and standing.up_to(place) > units
