@@ -40,12 +40,9 @@ class View:
     reclaiming: tuple[_Claim, ...] = ()
     complete: bool = True
 
-    def is_same_for(self, key: Key, other: "View") -> bool:
-        """Whether both are the same for a job at this place in the queue."""
-        if self is other:
-            return True
-        mine, theirs = ([each for each in view.reserving if each[0] < key] for view in (self, other))
-        return mine == theirs and self.reclaiming == other.reclaiming
+    def ahead_of(self, key: Key) -> list[_Claim]:
+        """The reservations that hold against a job at this place in the queue."""
+        return [claim for claim in self.reserving if claim[0] < key]
 
 
 class Reservers:

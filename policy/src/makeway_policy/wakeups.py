@@ -8,7 +8,8 @@ not concerned is only judged in vain.
     placed), and with a guarantee all its jobs
  4. a job gets a run: jobs of its team that a limit may keep out and that could take that run, or had waited for others
     to leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
- 5. other jobs reserve, or are expected to start elsewhere or otherwise: those that a reservation kept out; and those
+ 5. other jobs reserve, or are expected to start elsewhere or otherwise, or come later in the queue than before: those
+    that a reservation kept out; and those
     that had room, but for a reservation or for what a share would count there, and have not any more: they reserve now
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
@@ -29,7 +30,7 @@ from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
 from makeway_policy.model import LeaseKind, Reason, Run
 from makeway_policy.movers import Movers
-from makeway_policy.queue import Bucket, Turns
+from makeway_policy.queue import Bucket, Key, Turns
 from makeway_policy.reach import NodeReach
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
@@ -69,7 +70,7 @@ class Wakeups:
         self._at = concerned
         waiting = (concerned.turns, concerned.agenda)
         self.movers = Movers(concerned.state, concerned.policy, waiting, concerned.free, concerned.rights)
-        self._limited: dict[Bucket, View] = {}
+        self._limited: dict[Bucket, tuple[View, Key]] = {}
         self._with_room: dict[Bucket, None] = {}
         self._hardware_version = -1
         self._using: set[str] = set()
@@ -78,7 +79,7 @@ class Wakeups:
 
     def note_limited(self, bucket: Bucket) -> None:
         """A reservation keeps the bucket out, as things are."""
-        self._limited[bucket] = self._at.reservers.view()
+        self._limited[bucket] = (self._at.reservers.view(), self._at.turns.of(bucket))
 
     def note_room(self, bucket: Bucket) -> None:
         """There is room for the bucket, which it may not have as things are."""
@@ -185,19 +186,22 @@ class Wakeups:
                 self._search_anew(blocked.of_shape(shape))
 
     def _by_reservations(self, view: View, *, all_of_them: bool = False) -> bool:
-        """Judge those again that reservations kept out: they may pass now."""
+        """Judge those again that reservations kept out: they may pass now, or come before the reserver."""
         found = False
-        for bucket, seen in tuple(self._limited.items()):
+        for bucket, (seen, place) in tuple(self._limited.items()):
             refusal = bucket.blocked if bucket.entries else None
             if refusal is None:
                 del self._limited[bucket]
                 continue
-            if all_of_them or not seen.is_same_for(self._at.turns.of(bucket), view):
+            now_at = self._at.turns.of(bucket)
+            if seen is view and place == now_at and not all_of_them:
+                continue
+            if all_of_them or seen.ahead_of(place) != view.ahead_of(now_at) or seen.reclaiming != view.reclaiming:
                 del self._limited[bucket]
                 self._at.agenda.search_anew(bucket)
                 found = True
-            elif seen is not view:
-                self._limited[bucket] = view
+            else:
+                self._limited[bucket] = (view, now_at)
         return found
 
     def _by_taken_room(self, nodes: Collection[str]) -> None:
