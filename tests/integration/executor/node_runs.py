@@ -13,6 +13,7 @@ from typing import Any
 from makeway_executor import clock, housekeeping
 from makeway_executor.cards import SimulatedCards
 from makeway_executor.facts import Teller
+from makeway_executor.gpu_status import GpuStatusFile
 from makeway_executor.gpu_watch import GpuWatch, WatchOptions
 from makeway_executor.launch import NodeFolders
 from makeway_executor.node import Node, NodeParts
@@ -147,6 +148,7 @@ class NodeRun:
             self.devices,
             self.events.runs,
             WatchOptions(quarantine_after_seconds=options.get("quarantine", 30.0), probation_seconds=300.0),
+            GpuStatusFile(state / "gpus.json", boot_id=teller.boot_id),
         )
         self.spawner = RememberingSpawner()
         parts = NodeParts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from makeway_executor import clock
+from makeway_executor.gpu_status import NOT_LOOKED_AT, GpuStatusFile
 from makeway_executor.gpu_watch import GpuWatch, WatchOptions
 from makeway_executor.reconcile import Phase
 from makeway_executor.run import Run
@@ -58,10 +60,16 @@ class Looking:
     def __init__(self, folder: Path, *answers: tuple[int, ...] | None, quarantine: float = 30.0) -> None:
         self.folder = folder
         self.driver = Driver(*answers)
+        self.quarantine = quarantine
         self.runs: dict[str, Run] = {}
         self.told: list[str] = []
-        options = WatchOptions(quarantine_after_seconds=quarantine, probation_seconds=300.0)
-        self.watch = GpuWatch(self.driver, self.runs, options)
+        self.restart()
+
+    def restart(self, boot: str = "b") -> None:
+        """A watch that follows on this one, as after a restart of the executor."""
+        options = WatchOptions(quarantine_after_seconds=self.quarantine, probation_seconds=300.0)
+        file = GpuStatusFile(self.folder / "gpus.json", boot_id=boot)
+        self.watch = GpuWatch(self.driver, self.runs, options, file)
 
     def run(self, number: int, phase: Phase, *, pid: int | None = None, shim: int | None = None) -> Run:
         run = Run(folder=RunFolder(self.folder, run_id(number)), planned=planned(number), phase=phase, pid=pid)
@@ -138,8 +146,9 @@ async def test_what_is_on_the_card_of_an_ended_run_is_no_stranger_yet(tmp_path: 
 async def test_a_card_that_does_not_become_empty_is_quarantined_and_then_in_probation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looking = Looking(tmp_path, (NOBODY,), (NOBODY,), (), quarantine=0.0)
+    looking = Looking(tmp_path, (NOBODY,), (NOBODY,), (NOBODY,), (), quarantine=0.0)
     run = looking.run(1, Phase.ENDED)
+    await looking.watch.look_for_strangers([GPU])
     conditions: list[tuple[str, str]] = []
     looks = looking.driver.processes
 
@@ -170,3 +179,91 @@ async def test_a_driver_that_stops_answering_takes_back_no_stranger_that_it_told
     await looking.watch.look_for_strangers([GPU])
     await looking.watch.look_for_strangers([GPU])
     assert looking.watch.condition(GPU)[0] == "occupied"
+
+
+async def test_a_card_that_was_not_looked_at_since_the_start_is_not_offered(tmp_path: Path) -> None:
+    looking = Looking(tmp_path, ())
+    assert looking.watch.condition(GPU) == ("quarantined", NOT_LOOKED_AT)
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("ok", "")
+
+
+async def test_a_card_that_the_driver_does_not_tell_of_is_not_let_go_of_by_a_run_that_has_ended_on_it(
+    tmp_path: Path,
+) -> None:
+    """A quarantined card is given up by the ended runs that had it: of this one nothing is proven yet."""
+    looking = Looking(tmp_path, None)
+    run = looking.run(1, Phase.RUNNING)
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("quarantined", "the driver does not answer")
+    run.phase = Phase.ENDED
+    assert looking.watch.condition(GPU) == ("occupied", "the driver does not answer")
+
+
+async def test_a_run_that_does_not_go_keeps_its_card_quarantined_over_a_restart(tmp_path: Path) -> None:
+    looking = Looking(tmp_path, (NOBODY,), quarantine=0.0)
+    run = looking.run(1, Phase.ENDED)
+    proving = asyncio.create_task(looking.prove(run))
+    async with asyncio.timeout(10):
+        while looking.watch.condition(GPU)[0] != "quarantined" or not (tmp_path / "gpus.json").exists():
+            await asyncio.sleep(0.001)
+    proving.cancel()
+    looking.quarantine = 30.0
+    looking.restart()
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("quarantined", f"not empty since the end of {run.run_id}")
+    del looking.runs[run.run_id]  # its folder was removed by hand
+    looking.restart()
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("quarantined", "empty again, in probation")
+    looking.restart()
+    looking.driver.answers = [()]
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("quarantined", "empty again, in probation")
+    looking.restart(boot="another")
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("ok", "")
+
+
+async def test_a_stranger_is_known_again_after_a_restart_though_a_run_has_ended_beside_it(
+    tmp_path: Path, child: int
+) -> None:
+    looking = Looking(tmp_path, (child,))
+    await looking.watch.look_for_strangers([GPU])
+    run = looking.run(1, Phase.ENDED)
+    looking.restart()
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU)[0] == "occupied"
+    assert await looking.prove(run) == [GPU, "looked"]
+
+
+async def test_another_process_with_a_strangers_number_is_none_that_was_there_before(
+    tmp_path: Path, child: int
+) -> None:
+    looking = Looking(tmp_path, (child,), (child,), ())
+    await looking.watch.look_for_strangers([GPU])
+    file = tmp_path / "gpus.json"
+    file.write_text(re.sub(r'("start_ticks":)\d+', r"\g<1>1", file.read_text()))
+    looking.restart()
+    assert await looking.prove(looking.run(1, Phase.ENDED)) == ["looked", GPU]
+
+
+async def test_a_process_is_known_by_the_mark_of_a_live_run_while_its_shim_has_not_told(tmp_path: Path) -> None:
+    process = subprocess.Popen(["/bin/sleep", "300"], env={"MAKEWAY_CONTROL": "/run/of-2"})
+    try:
+        looking = Looking(tmp_path, (process.pid,), (process.pid,), ())
+        looking.run(2, Phase.STARTING).control_path = "/run/of-2"
+        await looking.watch.look_for_strangers([GPU])
+        assert looking.watch.condition(GPU) == ("ok", "")
+        assert await looking.prove(looking.run(1, Phase.ENDED)) == [GPU, "looked"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"boot_id": "b"}', '{"boot_id": "b", "gpus": {"GPU-0": 1}}'])
+async def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "gpus.json").write_text(text)
+    looking = Looking(tmp_path, ())
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("ok", "")

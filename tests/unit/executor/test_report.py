@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from makeway_executor.facts import Teller
+from makeway_executor.gpu_status import GpuStatusFile
 from makeway_executor.gpu_watch import GpuWatch, WatchOptions
 from makeway_executor.reconcile import Phase
 from makeway_executor.report import NodeIdentity, NodeMoment, node_report
@@ -38,7 +39,8 @@ def report(folder: Path, *runs: Run, gone: str = "") -> NodeReport:
         (GpuInfo(uuid=gpu, index=0, name="A", type_name="A", vram_mib=1, reserved_mib=0), gpu != gone) for gpu in GPUS
     ]
     devices = SimulatedDevices("2xA100-80GB", node="n", state_dir=folder)
-    watch = GpuWatch(devices, {}, WatchOptions(quarantine_after_seconds=1, probation_seconds=1))
+    options = WatchOptions(quarantine_after_seconds=1, probation_seconds=1)
+    watch = GpuWatch(devices, {}, options, GpuStatusFile(folder / "gpus.json", boot_id="b"))
     return node_report(IDENTITY, MOMENT, cards, watch, runs)
 
 
@@ -63,5 +65,5 @@ def test_a_run_that_is_booked_is_told_no_more(tmp_path: Path) -> None:
     assert report(tmp_path, run).runs == ()
 
 
-def test_a_card_that_is_gone_is_told_as_lost(tmp_path: Path) -> None:
-    assert [gpu.condition for gpu in report(tmp_path, gone="GPU-1").gpus] == ["ok", "lost"]
+def test_a_card_that_is_gone_is_told_as_lost_and_one_that_was_not_looked_at_is_not_offered(tmp_path: Path) -> None:
+    assert [gpu.condition for gpu in report(tmp_path, gone="GPU-1").gpus] == ["quarantined", "lost"]

@@ -40,6 +40,8 @@ DRAIN_FILE: Final = "drain.json"
 ASK_AGAIN_SECONDS: Final = 1.0
 EXPIRE_SECONDS: Final = 3600.0
 FLUSH_SECONDS: Final = 3.0
+FIRST_LOOK_SECONDS: Final = 10.0
+"""A driver that takes longer does not hold up the start: cards that were not looked at are reported as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,10 @@ class Executor:
         parts = wire(settings, outside)
         self._started = _Started(lock=lock, devices=devices, inventory=inventory, parts=parts)
         parts.recovery.adopt_all(settings.run_root)
+        # In this order: what the runs have on the cards is no stranger's, and nothing is reported of a card unseen.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_SECONDS):
+                await parts.watch.look_for_strangers(inventory.present)
         if self._draining:
             parts.node.spawn_task(self._drain())
 

@@ -4,18 +4,20 @@ A GPU is free of a run when the run's process tree is gone and the device shows 
 a shared card processes of other live runs do not count, and neither do strangers that were there before the run.
 It is looked at when the run has ended, then after 2, 5, 10 ms and so on. After `quarantine_after_seconds` the GPU is
 quarantined; once proven empty it stays so for a probation. A stranger makes it occupied for as long as it is there.
+All this outlives the executor, and a card that was not looked at since its start is not offered.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from makeway_runtime.devices.port import Devices, DevicesUnknown
 
 from makeway_executor import clock, orphans
+from makeway_executor.gpu_status import GpuStatus, GpuStatusFile
 from makeway_executor.run import Run
 
 PAUSES_SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -31,26 +33,16 @@ class WatchOptions:
     probation_seconds: float
 
 
-@dataclass(slots=True, kw_only=True)
-class GpuStatus:
-    """What is known of one GPU beyond its inventory. Times in nanoseconds since boot."""
-
-    stuck_runs: set[str] = field(default_factory=set)
-    probation_until_ns: int = 0
-    strangers: frozenset[int] = frozenset()
-    unknown: str = ""
-    """Why the driver gave no answer, when it gave none."""
-
-
 class GpuWatch:
     """The GPUs of this node. `runs` is a live view of the node's runs."""
 
-    def __init__(self, devices: Devices, runs: Mapping[str, Run], options: WatchOptions) -> None:
-        """Looks at nothing yet."""
+    def __init__(self, devices: Devices, runs: Mapping[str, Run], options: WatchOptions, file: GpuStatusFile) -> None:
+        """Looks at nothing yet; reads what an earlier executor knew."""
         self._devices = devices
         self._runs = runs
         self._options = options
-        self._status: dict[str, GpuStatus] = {}
+        self._file = file
+        self._status = file.load()
 
     async def prove_empty(self, run: Run, on_empty: Callable[[str], None], on_first_look: Callable[[], None]) -> None:
         """Looks until each of the run's GPUs is empty. `on_empty` gets each one that is.
@@ -68,6 +60,7 @@ class GpuWatch:
             if clock.age_seconds(begun_ns) >= self._options.quarantine_after_seconds:
                 for gpu_id in run.held_gpus:
                     self._of(gpu_id).stuck_runs.add(run.run_id)
+                self._file.keep(self._status)
             await asyncio.sleep(PAUSES_SECONDS[min(look, len(PAUSES_SECONDS) - 1)])
             look += 1
 
@@ -75,15 +68,16 @@ class GpuWatch:
         """Notes for each GPU the processes on it that belong to no run of this node."""
         for gpu_id in gpu_ids:
             status = self._of(gpu_id)
+            self._let_go_of_the_unknown(gpu_id)
             try:
                 pids = [process.pid for process in await self._devices.processes(gpu_id)]
             except DevicesUnknown as error:
                 status.unknown = str(error)
                 continue
             status.unknown = ""
-            ending = any(gpu_id in run.held_gpus and not run.alive for run in self._runs.values())
-            if not ending:  # what is still on a card then may be the ended run's own
+            if not self._is_being_left(gpu_id):  # what is still on a card then may be the ended run's own
                 status.strangers = frozenset(pid for pid in pids if self._owner_of(pid) is None)
+        self._file.keep(self._status)
 
     def condition(self, gpu_id: str) -> tuple[Condition, str]:
         """How the GPU may be offered, and a sentence for people when it may not."""
@@ -96,8 +90,24 @@ class GpuWatch:
             pids = ", ".join(str(pid) for pid in sorted(status.strangers))
             return "occupied", f"used by processes that are none of makeway's: {pids}"
         if status.unknown:
-            return "quarantined", status.unknown
+            # Quarantined, it would be released by an ended run that is not yet proven to be gone from it.
+            return "occupied" if self._is_being_left(gpu_id) else "quarantined", status.unknown
         return "ok", ""
+
+    def _is_being_left(self, gpu_id: str) -> bool:
+        """Whether a run has ended of which the GPU is not yet proven empty."""
+        return any(gpu_id in run.held_gpus and not run.alive for run in self._runs.values())
+
+    def _let_go_of_the_unknown(self, gpu_id: str) -> None:
+        """A run that an earlier executor did not see gone, and of which nothing is left here: the probation begins."""
+        status = self._of(gpu_id)
+        held = {run.run_id for run in self._runs.values() if gpu_id in run.held_gpus}
+        if status.stuck_runs - held:
+            status.stuck_runs &= held
+            self._begin_probation(status)
+
+    def _begin_probation(self, status: GpuStatus) -> None:
+        status.probation_until_ns = clock.now_ns() + int(self._options.probation_seconds * 1e9)
 
     async def _look_at(self, run: Run, on_empty: Callable[[str], None]) -> None:
         for gpu_id in sorted(run.held_gpus):
@@ -114,7 +124,8 @@ class GpuWatch:
         status = self._of(gpu_id)
         if run.run_id in status.stuck_runs:
             status.stuck_runs.discard(run.run_id)
-            status.probation_until_ns = clock.now_ns() + int(self._options.probation_seconds * 1e9)
+            self._begin_probation(status)
+            self._file.keep(self._status)
 
     def _could_be_of(self, run: Run, pid: int, gpu_id: str) -> bool:
         if pid in self._of(gpu_id).strangers:
@@ -123,12 +134,18 @@ class GpuWatch:
         return owner is None or owner == run.run_id
 
     def _owner_of(self, pid: int) -> str | None:
-        """The live run that a process belongs to: its main process is among the process's ancestors."""
-        owners = {run.pid: run.run_id for run in self._runs.values() if run.alive and run.pid is not None}
-        if pid in owners:
-            return owners[pid]
-        shims = {run.shim_pid: run.run_id for run in self._runs.values() if run.alive and run.shim_pid is not None}
-        return next((found for up in orphans.ancestors(pid) if (found := owners.get(up) or shims.get(up))), None)
+        """The live run that a process belongs to, by one of its ancestors or by the mark that it was started with.
+
+        Ancestors are the run's main process or its shim. The mark is all there is of what an earlier executor has
+        started as long as its shim has not told, and for good where the main process was gone by then.
+        """
+        alive = [run for run in self._runs.values() if run.alive]
+        pids = {run.shim_pid: run.run_id for run in alive} | {run.pid: run.run_id for run in alive}
+        marks = {run.control_path: run.run_id for run in alive if run.control_path}
+        ancestors = orphans.ancestors(pid)
+        known = next((pids[each] for each in ancestors if each in pids), None)
+        marked = (marks[mark] for each in ancestors for mark in orphans.marks_of(each) if mark in marks)
+        return known or next(marked, None)
 
     def _of(self, gpu_id: str) -> GpuStatus:
         return self._status.setdefault(gpu_id, GpuStatus())

@@ -19,6 +19,7 @@ from makeway_runtime.devices.proc import is_alive, read_stat
 from makeway_executor import clock
 
 _LOOK_SECONDS: Final = 0.2
+_MARK: Final = b"MAKEWAY_CONTROL="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,7 @@ class Marks:
 
 def find(marks: Marks) -> dict[int, int]:
     """Living processes of the run: id to start ticks."""
-    mark = f"MAKEWAY_CONTROL={marks.control_path}".encode()
-    pids = {pid for pid in _all_pids() if mark in _environment(pid)} | _members(marks.cgroup)
+    pids = {pid for pid in _all_pids() if marks.control_path in marks_of(pid)} | _members(marks.cgroup)
     if marks.main is not None and is_alive(*marks.main):
         pids.add(marks.main[0])
     found: dict[int, int] = {}
@@ -88,11 +88,13 @@ def _all_pids() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
-def _environment(pid: int) -> list[bytes]:
+def marks_of(pid: int) -> tuple[str, ...]:
+    """The control sockets that a process was started with: one, or none where it is no run's or has wiped it."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []
+        return ()
+    return tuple(os.fsdecode(each[len(_MARK) :]) for each in environment if each.startswith(_MARK))
 
 
 def _members(cgroup: str | None) -> set[int]:

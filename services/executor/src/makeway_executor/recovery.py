@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from makeway_runtime.devices.proc import is_alive
 from makeway_schemas.facts import RunEnd
 from makeway_schemas.plans import PlannedRun
 from pydantic import ValidationError
@@ -130,4 +131,8 @@ def _remembered(folder: RunFolder) -> Run:
         return run
     run.key, run.control_path, run.cgroup, run.boot_id = kept.key, kept.control_path, kept.cgroup, kept.boot_id
     run.held_gpus = {gpu.gpu_id for gpu in run.planned.gpus}
+    started = folder.read_started()
+    if started is not None and is_alive(int(started["pid"]), int(started["start_ticks"])):
+        run.pid = int(started["pid"])  # its shim will say so too, but the cards are looked at before
+        run.shim_pid = orphans.parent_of(run.pid, int(started["start_ticks"]))
     return run

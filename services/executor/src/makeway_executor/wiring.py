@@ -19,6 +19,7 @@ from makeway_schemas.topics import DEAD_LETTERS, NODE_PLANS
 from makeway_executor import clock, housekeeping
 from makeway_executor.cards import RealCards, SimulatedCards
 from makeway_executor.facts import Teller
+from makeway_executor.gpu_status import GpuStatusFile
 from makeway_executor.gpu_watch import GpuWatch, WatchOptions
 from makeway_executor.handlers import PlanHandler
 from makeway_executor.launch import NodeFolders
@@ -67,7 +68,8 @@ def wire(settings: ExecutorSettings, outside: Outside) -> Parts:
     options = WatchOptions(
         quarantine_after_seconds=settings.quarantine_after_seconds, probation_seconds=settings.probation_seconds
     )
-    watch = GpuWatch(outside.devices, events.runs, options)
+    file = GpuStatusFile(settings.state_dir / "gpus.json", boot_id=teller.boot_id)
+    watch = GpuWatch(outside.devices, events.runs, options, file)
     node = Node(events, _node_parts(settings, watch, outside.refusal))
     shipping = LogShipping(events.runs, _shipping_options(settings), node.remove)
     node.on_ended, node.on_booked = shipping.ended, shipping.booked
