@@ -310,6 +310,7 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t device, unsigned link, pci_t *p
 typedef struct { device_t device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } event_t;
 
 static int events_told;
+static char registered[MAX_LINES]; /* by card: of others nothing is told */
 
 int nvmlEventSetCreate(void **set) {
     *set = &events_told;
@@ -329,7 +330,8 @@ int nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
 }
 
 int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void *set) {
-    (void)device, (void)types, (void)set;
+    (void)types, (void)set;
+    registered[card_of(device)] = 1;
     return SUCCESS;
 }
 
@@ -347,6 +349,7 @@ int nvmlEventSetWait_v2(void *set, event_t *event, unsigned timeout_ms) {
             number_of(line, "data", &data);
             *event = (event_t){1 + (device_t)card * INSTANCES_PER_CARD, (unsigned long long)type, (unsigned long long)data, ~0U, ~0U};
             events_told++;
+            if (!registered[card]) continue;
             return SUCCESS;
         }
         if (waited_ms >= timeout_ms) return TIMED_OUT;

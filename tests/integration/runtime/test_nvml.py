@@ -234,6 +234,20 @@ async def test_health_events_arrive_and_an_applications_fault_is_not_the_cards(l
     assert (application.code, application.fatal) == (13, False)
 
 
+async def test_faults_of_a_card_that_is_all_instances_are_heard_and_told_of_the_card(load: Load) -> None:
+    """The driver tells of cards alone, and the instances' card is no device of its own."""
+    lines = (
+        f"{MIG} events=0x8",
+        "instance card=0 number=0 uuid=MIG-x name=NVIDIA_H200_MIG_3g.71gb total=70912 used=100",
+        "instance card=0 number=1 uuid=MIG-y name=NVIDIA_H200_MIG_1g.18gb total=16384 used=0",
+    )
+    state = load(*lines)
+    async with opened() as devices:
+        nvml_library.write_state(state, *lines, "event card=0 type=8 data=79")
+        (fault,) = await events_of(devices, 1)
+    assert (fault.uuid, fault.kind, fault.fatal) == ("GPU-m", HealthKind.XID, True)
+
+
 async def test_a_card_that_falls_off_the_bus_is_told_and_the_others_stay(load: Load) -> None:
     state = load(A100, BARE)
     async with opened() as devices:

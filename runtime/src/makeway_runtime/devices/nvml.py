@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -144,7 +144,7 @@ class NvmlDevices:
         """A thread of its own: waiting for events blocks."""
         try:
             events = pynvml.nvmlEventSetCreate()
-            registered = [_register(device, events) for device in self._handles.values() if device.parent is None]
+            registered = [_register(card, events) for card in _cards_of(self._handles.values())]
             if not any(registered):
                 return
             while not self._closing.is_set():
@@ -167,12 +167,20 @@ class NvmlDevices:
         self._events.append(_event(text(pynvml.nvmlDeviceGetUUID(data.device)), data.eventType, data.eventData))
 
 
-def _register(device: Handle, events: Any) -> bool:
-    supported = reading(lambda: pynvml.nvmlDeviceGetSupportedEventTypes(device.handle)) or 0
+def _cards_of(devices: Iterable[Handle]) -> list[Any]:
+    """The cards' handles, each once: the driver tells nothing of instances, and their card is no device itself."""
+    cards: dict[str, Any] = {}
+    for device in devices:
+        cards.setdefault(device.info.parent_uuid or device.info.uuid, device.parent or device.handle)
+    return list(cards.values())
+
+
+def _register(card: Any, events: Any) -> bool:
+    supported = reading(lambda: pynvml.nvmlDeviceGetSupportedEventTypes(card)) or 0
     wanted = supported & sum(bit for bit, _ in _EVENT_KINDS)
     if not wanted:
         return False
-    pynvml.nvmlDeviceRegisterEvents(device.handle, wanted, events)
+    pynvml.nvmlDeviceRegisterEvents(card, wanted, events)
     return True
 
 

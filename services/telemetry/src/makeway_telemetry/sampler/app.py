@@ -26,7 +26,7 @@ from makeway_runtime.service import run
 from makeway_schemas.topics import GPU_SAMPLES, SCHEDULER_INBOX
 from prometheus_client import Counter
 
-from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id, seen
+from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id, cards_of, seen, with_instances
 from makeway_telemetry.sampler.messages import Round, health_message, samples_message, samples_of
 from makeway_telemetry.sampler.settings import SamplerSettings
 
@@ -100,11 +100,11 @@ class Sampler:
         repeating = time.monotonic() >= self._repeat_at
         readings: tuple[Reading, ...] = ()
         try:
-            listed = {card.uuid: card for card in await devices.inventory()} if repeating else None
-            self._known.update(listed or {})
+            listed = await devices.inventory() if repeating else None
+            self._known.update({device.uuid: device for device in listed or ()})
             readings = await devices.samples()
             verdicts = after(self._verdicts, await devices.health_events())
-            self._judge(verdicts if listed is None else seen(verdicts, listed))
+            self._judge(verdicts if listed is None else seen(verdicts, cards_of(listed)))
         except DevicesUnknown as error:
             ROUNDS.labels("unknown").inc()
             _LOG.warning("the cards gave no answer", error=str(error))
@@ -140,13 +140,14 @@ class Sampler:
             number=self._number,
             now=datetime.now(UTC),
         )
-        gpus = samples_of(self._known, readings, self._verdicts)
+        verdicts = with_instances(self._verdicts, self._known.values())
+        gpus = samples_of(self._known, readings, verdicts)
         messages = [samples_message(told, gpus, simulated=devices.simulated)]
-        news = [verdict for uuid, verdict in self._verdicts.items() if repeating or self._told.get(uuid) != verdict]
+        news = [verdict for uuid, verdict in verdicts.items() if repeating or self._told.get(uuid) != verdict]
         if news:
             messages.append(health_message(told, news))
         await self._publisher.publish(messages)
-        self._told = dict(self._verdicts)
+        self._told = verdicts
 
 
 def main() -> int:

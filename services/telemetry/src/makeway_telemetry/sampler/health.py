@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from makeway_runtime.devices.port import HealthEvent, HealthKind
+from makeway_runtime.devices.port import GpuInfo, HealthEvent, HealthKind
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -52,6 +52,24 @@ def seen(verdicts: Mapping[str, Verdict], listed: Collection[str]) -> dict[str, 
         elif verdict.missing:
             changed[uuid] = Verdict(uuid=uuid, healthy=True, reason="")
     return changed
+
+
+def with_instances(verdicts: Mapping[str, Verdict], known: Iterable[GpuInfo]) -> dict[str, Verdict]:
+    """Returns the verdicts with those of instances, which are as unwell as their card and well again only with it.
+
+    Faults name the card, while the scheduler knows its instances alone.
+    """
+    told = dict(verdicts)
+    for device in known:
+        card = None if device.parent_uuid is None else verdicts.get(device.parent_uuid)
+        if card is not None and (device.uuid not in verdicts or not card.healthy):
+            told[device.uuid] = replace(card, uuid=device.uuid)
+    return told
+
+
+def cards_of(listed: Iterable[GpuInfo]) -> set[str]:
+    """Returns what the driver shows to be there: each device, and the card of each instance."""
+    return {uuid for device in listed for uuid in (device.uuid, device.parent_uuid) if uuid is not None}
 
 
 def boot_id() -> str:
