@@ -22,6 +22,8 @@ from makeway_runtime.devices.simulated import HOOKS_FILE, register, uuid_of
 from makeway_runtime.kafka.messages import Outgoing
 from makeway_schemas.facts import FactBatch
 from makeway_schemas.topics import DEAD_LETTERS, GPU_SAMPLES, SCHEDULER_INBOX
+from makeway_telemetry.sampler.health import Verdict, VerdictFile, boot_id
+from makeway_telemetry.sampler.mended import MendedCards
 from prometheus_client.parser import text_string_to_metric_families
 from runtime_builders import Reading, headers, kafka_settings, publishing, running
 
@@ -270,3 +272,13 @@ def test_another_word_is_answered_by_the_usage(arguments: list[str]) -> None:
     )
     assert ended.returncode == 64
     assert "sampler|collector" in ended.stderr
+
+
+def test_word_of_a_mended_card_needs_neither_broker_nor_settings(tmp_path: Path) -> None:
+    VerdictFile(tmp_path).save(boot_id(), [Verdict(uuid="GPU-a", healthy=False, reason="XID 79")])
+    command = [sys.executable, "-m", "makeway_telemetry", "mended", "--state-dir", str(tmp_path)]
+    codes = [
+        subprocess.run([*command, card], capture_output=True, check=False).returncode for card in ("GPU-a", "GPU-b")
+    ]
+    assert codes == [0, 1]
+    assert MendedCards(tmp_path).take() == {"GPU-a"}

@@ -243,7 +243,8 @@ def _mend(gpu: GpuView) -> str:
     if gpu.failed:
         return (
             "reset or replace it: it is used when its driver lists it again after that, or when its node has booted"
-            ", not by being idle. What runs on it goes on; makeway preempt moves it"
+            ", not by being idle; where its sampler was stopped meanwhile, say so there (python -m makeway_telemetry"
+            " mended, docs/telemetry.md). What runs on it goes on; makeway preempt moves it"
         )
     return "see what holds it (nvidia-smi); it is free again once proven idle"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 from makeway_runtime import metrics
-from makeway_runtime.devices.port import Devices, DevicesUnknown, GpuInfo
+from makeway_runtime.devices.port import Devices, DevicesUnknown, GpuInfo, HealthEvent
 from makeway_runtime.devices.port import GpuSample as Reading
 from makeway_runtime.devices.select import open_devices
 from makeway_runtime.errors import PublishUncertain, TransientError
@@ -26,7 +26,17 @@ from makeway_runtime.service import run
 from makeway_schemas.topics import GPU_SAMPLES, SCHEDULER_INBOX
 from prometheus_client import Counter
 
-from makeway_telemetry.sampler.health import Verdict, VerdictFile, after, boot_id, cards_of, seen, with_instances
+from makeway_telemetry.sampler.health import (
+    Verdict,
+    VerdictFile,
+    after,
+    boot_id,
+    cards_of,
+    mended,
+    seen,
+    with_instances,
+)
+from makeway_telemetry.sampler.mended import MendedCards
 from makeway_telemetry.sampler.messages import Round, health_message, samples_message, samples_of
 from makeway_telemetry.sampler.settings import SamplerSettings
 
@@ -50,6 +60,7 @@ class Sampler:
         self._number = 0
         self._boot_id = boot_id()
         self._file = VerdictFile(settings.state_dir)
+        self._mended = MendedCards(settings.state_dir)
         self._devices: Devices | None = None
         self._known: dict[str, GpuInfo] = {}
         self._verdicts: dict[str, Verdict] = {}
@@ -103,8 +114,7 @@ class Sampler:
             listed = await devices.inventory() if repeating else None
             self._known.update({device.uuid: device for device in listed or ()})
             readings = await devices.samples()
-            verdicts = after(self._verdicts, await devices.health_events())
-            self._judge(verdicts if listed is None else seen(verdicts, cards_of(listed)))
+            self._judge(await devices.health_events(), None if listed is None else cards_of(listed))
         except DevicesUnknown as error:
             ROUNDS.labels("unknown").inc()
             _LOG.warning("the cards gave no answer", error=str(error))
@@ -119,7 +129,13 @@ class Sampler:
         ROUNDS.labels("sent").inc()
         self._arrived_at = time.monotonic()
 
-    def _judge(self, verdicts: dict[str, Verdict]) -> None:
+    def _judge(self, events: Sequence[HealthEvent], listed: Collection[str] | None) -> None:
+        verdicts = self._verdicts
+        if listed is not None:
+            verdicts = mended(verdicts, self._taken_words(), listed)
+        verdicts = after(verdicts, events)
+        if listed is not None:
+            verdicts = seen(verdicts, listed)
         if verdicts == self._verdicts:
             return
         for uuid, verdict in verdicts.items():
@@ -130,6 +146,13 @@ class Sampler:
             self._file.save(self._boot_id, tuple(verdicts.values()))
         except OSError as error:
             _LOG.error("the cards' health could not be kept", error=str(error))
+
+    def _taken_words(self) -> frozenset[str]:
+        try:
+            return self._mended.take()
+        except OSError as error:
+            _LOG.warning("word of mended cards cannot be read", error=str(error))
+            return frozenset()
 
     async def _publish(self, devices: Devices, readings: tuple[Reading, ...], *, repeating: bool) -> None:
         self._number += 1

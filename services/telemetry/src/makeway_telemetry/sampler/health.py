@@ -1,7 +1,8 @@
 """Which cards are unwell: kept over a restart, forgotten with a new boot.
 
 NVML tells that a card failed, and never that it is well again: a reset or a reboot heals it. So what failed stays so
-for as long as this boot lasts, unless the card comes back to the driver's list, also while no sampler runs.
+for as long as this boot lasts, unless the card comes back to the driver's list, whichever sampler saw it missing, or
+an operator says that it was mended.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def seen(verdicts: Mapping[str, Verdict], listed: Collection[str]) -> dict[str, 
         elif verdict.missing:
             changed[uuid] = Verdict(uuid=uuid, healthy=True, reason="")
     return changed
+
+
+def mended(verdicts: Mapping[str, Verdict], words: Collection[str], listed: Collection[str]) -> dict[str, Verdict]:
+    """Returns the verdicts after an operator's word that cards were mended: those that the driver lists are well."""
+    well = {uuid: Verdict(uuid=uuid, healthy=True, reason="") for uuid in words if uuid in verdicts and uuid in listed}
+    return dict(verdicts) | well
 
 
 def with_instances(verdicts: Mapping[str, Verdict], known: Iterable[GpuInfo]) -> dict[str, Verdict]:
