@@ -330,9 +330,12 @@ int nvmlDeviceGetSupportedEventTypes(device_t device, unsigned long long *types)
 }
 
 int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void *set) {
+    state_t state;
+    long code = enter("nvmlDeviceRegisterEvents", &state);
     (void)types, (void)set;
-    registered[card_of(device)] = 1;
-    return SUCCESS;
+    if (code == SUCCESS) number_of(line_of(&state, device), "deaf", &code); /* what registering this card answers */
+    registered[card_of(device)] = code == SUCCESS;
+    return (int)code;
 }
 
 int nvmlEventSetWait_v2(void *set, event_t *event, unsigned timeout_ms) {

@@ -261,6 +261,25 @@ async def test_a_card_that_falls_off_the_bus_is_told_and_the_others_stay(load: L
     assert kinds == [("GPU-a", HealthKind.LOST), ("GPU-a", HealthKind.RECOVERED)]
 
 
+async def test_faults_of_a_card_that_comes_later_are_heard_too(load: Load) -> None:
+    state = load(BARE, f"{A100} lost=1")
+    async with opened() as devices:
+        nvml_library.write_state(state, BARE, A100)
+        assert len(await devices.inventory()) == 2
+        nvml_library.write_state(state, BARE, A100, "event card=1 type=8 data=79")
+        (fault,) = await events_of(devices, 1)
+    assert (fault.uuid, fault.code) == ("GPU-a", 79)
+
+
+async def test_a_card_whose_events_cannot_be_had_hides_no_others(load: Load) -> None:
+    other = A100.replace("GPU-a", "GPU-c")
+    state = load(f"{A100} deaf=999", other)
+    async with opened() as devices:
+        nvml_library.write_state(state, f"{A100} deaf=999", other, "event card=1 type=8 data=79")
+        (fault,) = await events_of(devices, 1)
+    assert fault.uuid == "GPU-c"
+
+
 async def test_a_driver_without_events_is_used_all_the_same(load: Load) -> None:
     load(A100, defines=("WITHOUT_EVENTS",))
     async with opened() as devices:

@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -64,6 +65,9 @@ class NvmlDevices:
         self._handles: dict[str, Handle] = {}
         self._events: deque[HealthEvent] = deque(maxlen=MAX_EVENTS)
         self._lost: set[str] = set()
+        self._cards: frozenset[str] = frozenset()
+        self._unheard: SimpleQueue[Any] = SimpleQueue()
+        """Handles of cards that have come; None when there will be no more."""
         self._closing = threading.Event()
         self._listener = threading.Thread(target=self._listen, name="gpu-events", daemon=True)
 
@@ -91,6 +95,10 @@ class NvmlDevices:
         found = await self._ask(find_devices, limit_seconds=limit_seconds)
         self._note_changes({device.info.uuid for device in found})
         self._handles = {device.info.uuid: device for device in found}
+        cards = _cards_of(found)
+        for uuid in sorted(cards.keys() - self._cards):
+            self._unheard.put(cards[uuid])
+        self._cards = frozenset(cards)
         return tuple(device.info for device in found)
 
     async def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
@@ -115,6 +123,7 @@ class NvmlDevices:
     async def close(self) -> None:
         """Ends both threads; the library stays loaded."""
         self._closing.set()
+        self._unheard.put(None)
         await asyncio.to_thread(self._listener.join, CLOSE_LIMIT_SECONDS)
         try:
             await self._worker.call(pynvml.nvmlShutdown)
@@ -143,12 +152,16 @@ class NvmlDevices:
     def _listen(self) -> None:
         """A thread of its own: waiting for events blocks."""
         try:
-            events = pynvml.nvmlEventSetCreate()
-            registered = [_register(card, events) for card in _cards_of(self._handles.values())]
-            if not any(registered):
-                return
+            events, heard = pynvml.nvmlEventSetCreate(), False
             while not self._closing.is_set():
-                self._hear(events)
+                # Cards may come later, and one that comes back is another to the driver. With none there is no waiting.
+                while not heard or not self._unheard.empty():
+                    card = self._unheard.get()
+                    if card is None:
+                        break
+                    heard |= _register(card, events)
+                if heard:
+                    self._hear(events)
             pynvml.nvmlEventSetFree(events)
         except pynvml.NVMLError as error:
             _LOG.warning("no health events from NVML", error=str(error))
@@ -167,12 +180,9 @@ class NvmlDevices:
         self._events.append(_event(text(pynvml.nvmlDeviceGetUUID(data.device)), data.eventType, data.eventData))
 
 
-def _cards_of(devices: Iterable[Handle]) -> list[Any]:
-    """The cards' handles, each once: the driver tells nothing of instances, and their card is no device itself."""
-    cards: dict[str, Any] = {}
-    for device in devices:
-        cards.setdefault(device.info.parent_uuid or device.info.uuid, device.parent or device.handle)
-    return list(cards.values())
+def _cards_of(devices: Iterable[Handle]) -> dict[str, Any]:
+    """UUID to handle of the cards: the driver tells nothing of instances, and their card is no device itself."""
+    return {device.info.parent_uuid or device.info.uuid: device.parent or device.handle for device in devices}
 
 
 def _register(card: Any, events: Any) -> bool:
@@ -180,7 +190,11 @@ def _register(card: Any, events: Any) -> bool:
     wanted = supported & sum(bit for bit, _ in _EVENT_KINDS)
     if not wanted:
         return False
-    pynvml.nvmlDeviceRegisterEvents(card, wanted, events)
+    try:
+        pynvml.nvmlDeviceRegisterEvents(card, wanted, events)
+    except pynvml.NVMLError as error:
+        _LOG.warning("no health events of one GPU from NVML", error=str(error))
+        return False
     return True
 
 
