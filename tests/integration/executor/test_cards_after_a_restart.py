@@ -34,9 +34,9 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     made.wait()
 
 
-def put_on_the_card(desk: Desk, *pids: int) -> None:
+def put_on_the_card(desk: Desk, *pids: int, lost: bool = False) -> None:
     (desk.folder / "sim").mkdir(exist_ok=True)
-    hooks = {uuid_of(desk.node, 0): {"processes": [{"pid": pid} for pid in pids]}}
+    hooks = {uuid_of(desk.node, 0): {"processes": [{"pid": pid} for pid in pids], "lost": lost}}
     temporary = desk.folder / "sim" / "hooks.new"
     temporary.write_text(json.dumps(hooks))
     temporary.replace(desk.folder / "sim" / "hooks.json")
@@ -83,6 +83,28 @@ async def test_a_card_that_did_not_become_empty_stays_out_of_use_over_restarts_a
     process.wait()
     await desk.report(lambda report: the_card(report) == ("quarantined", "empty again, in probation"))
     assert await restarted(desk) == ("quarantined", "empty again, in probation")
+
+
+async def test_a_card_that_was_gone_when_its_run_had_ended_comes_back_only_when_it_is_proven_empty(
+    desk: Desk, process: subprocess.Popen[bytes]
+) -> None:
+    """While it is gone, its run's lease is released."""
+    desk.start()
+    gate = desk.folder / "gate"
+    await desk.plan(await desk.session(), desk.planned(1, shell(f"until [ -e {gate} ]; do sleep 0.05; done")))
+    await desk.fact(1, "run_started")
+    await desk.kill()
+    put_on_the_card(desk, process.pid, lost=True)
+    gate.touch()
+    await desk.until((desk.folder / "runs" / run_id(1) / "end.json").exists)
+    desk.start()
+    report = await desk.report(lambda report: report.runs and report.runs[0].end)
+    assert uuid_of(desk.node, 0) not in [gpu.gpu_id for gpu in report.gpus]
+    put_on_the_card(desk, process.pid)
+    assert await restarted(desk) == ("quarantined", f"not empty since the end of {run_id(1)}")
+    process.kill()
+    process.wait()
+    await desk.report(lambda report: the_card(report) == ("quarantined", "empty again, in probation"))
 
 
 async def test_the_card_of_a_run_that_lives_on_is_well_in_the_first_report(desk: Desk) -> None:

@@ -267,3 +267,24 @@ async def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) 
     looking = Looking(tmp_path, ())
     await looking.watch.look_for_strangers([GPU])
     assert looking.watch.condition(GPU) == ("ok", "")
+
+
+async def test_a_card_that_is_gone_and_comes_back_is_quarantined_until_the_ended_run_is_proven_gone(
+    tmp_path: Path,
+) -> None:
+    looking = Looking(tmp_path, ())
+    ended, alive = looking.run(1, Phase.ENDED), looking.run(2, Phase.RUNNING)
+    looking.watch.note_lost(frozenset())
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("quarantined", f"not empty since the end of {ended.run_id}")
+    await looking.prove(ended)
+    assert looking.watch.condition(GPU) == ("quarantined", "empty again, in probation")
+    assert alive.held_gpus == {GPU}
+
+
+async def test_a_card_that_is_there_is_not_taken_for_lost(tmp_path: Path) -> None:
+    looking = Looking(tmp_path, ())
+    looking.run(1, Phase.ENDED)
+    looking.watch.note_lost(frozenset({GPU}))
+    await looking.watch.look_for_strangers([GPU])
+    assert looking.watch.condition(GPU) == ("ok", "")

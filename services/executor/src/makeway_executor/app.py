@@ -146,6 +146,7 @@ class Executor:
             wants_plan=now.parts.node.wants_plan,
             refusal=self._refusal(),
         )
+        now.parts.watch.note_lost(now.inventory.present)
         runs = now.parts.node.runs.values()
         return node_report(now.parts.identity, moment, now.inventory.cards, now.parts.watch, runs)
 

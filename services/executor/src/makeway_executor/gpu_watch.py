@@ -10,7 +10,7 @@ All this outlives the executor, and a card that was not looked at since its star
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -77,6 +77,17 @@ class GpuWatch:
             status.unknown = ""
             if not self._is_being_left(gpu_id):  # what is still on a card then may be the ended run's own
                 status.strangers = frozenset(pid for pid in pids if self._owner_of(pid) is None)
+        self._file.keep(self._status)
+
+    def note_lost(self, present: Collection[str]) -> None:
+        """To be called with the cards that are there before the others are reported as lost.
+
+        That word releases them from runs that have ended, of which they are not proven empty: should one come back, it
+        is quarantined until it is.
+        """
+        for run in self._runs.values():
+            for gpu_id in () if run.alive else run.held_gpus.difference(present):
+                self._of(gpu_id).stuck_runs.add(run.run_id)
         self._file.keep(self._status)
 
     def condition(self, gpu_id: str) -> tuple[Condition, str]:
