@@ -9,8 +9,8 @@ not concerned is only judged in vain.
  4. a job gets a run: jobs of its team that a limit may keep out and that could take that run, or had waited for others
     to leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
  5. other jobs reserve, or are expected to start elsewhere or otherwise, or come later in the queue than before: those
-    that a reservation kept out; and those
-    that had room, but for a reservation or for what a share would count there, and have not any more: they reserve now
+    that a reservation kept out; and those that had room, but for a reservation or for what a share would count there,
+    and have not any more: they reserve now
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
     fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed, and when what
