@@ -80,6 +80,16 @@ class Answer:
 Route = Callable[[Request], Answer]
 
 
+class _Quiet(ThreadingHTTPServer):
+    """A client that has what it wants hangs up, at whatever moment: that is no error to print."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class StubServer:
     """Routes by (method, path); what has no route is a 404 problem. ``requests`` keeps what came in."""
 
@@ -124,8 +134,7 @@ class StubServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Quiet(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
