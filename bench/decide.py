@@ -92,6 +92,12 @@ class Bench:
         starts = sum(isinstance(choice, Start) for choice in choices) + preempts
         return Decided(choices=len(choices), starts=starts, preempts=preempts)
 
+    def guarantee(self, gpus: float) -> None:
+        """From now on every second team has so many GPUs guaranteed."""
+        for number in range(0, 20, 2):
+            self.state.put_team(Team(team_id=f"team-{number}", guarantee=gpus))
+        self.decide()
+
     def end_some(self, count: int) -> None:
         """Runs end, those that were noticed first; as many jobs are queued, and what was decided has started."""
         live = [run for run in self.state.runs.values() if run.lease_state is LeaseState.LIVE and run.started_at]
@@ -183,6 +189,7 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--preemptions", type=int, default=200)
+    parser.add_argument("--guarantee", type=float, help="GPUs that every second of 20 teams has guaranteed")
     given = parser.parse_args()
     gc.set_threshold(10_000)
     began = time.perf_counter()
@@ -194,6 +201,9 @@ def main() -> None:
     print(f"first pass: {first} starts in {first_seconds:.2f} s", file=sys.stderr)
     bench.start_all()
     bench.settle()
+    if given.guarantee is not None:
+        bench.guarantee(given.guarantee)
+        bench.settle()
     gc.collect()
     gc.freeze()
     rates = sustained(bench, given.seconds)

@@ -8,6 +8,7 @@ time comes before fair share.
 
 import math
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -68,6 +69,7 @@ class WaitingQueue:
         self.buckets: dict[tuple[object, ...], Bucket] = {}
         self.place: dict[str, tuple[Bucket, Entry]] = {}
         self._of_team: dict[str, dict[tuple[object, ...], Bucket]] = {}
+        self._moves: Counter[str] = Counter()
         self._policy = policy
         self._owner_of = owner_of
 
@@ -88,6 +90,7 @@ class WaitingQueue:
         else:
             insort(bucket.entries, entry)
         self.place[job.job_id] = (bucket, entry)
+        self._moves[bucket.team] += 1
         return bucket
 
     def place_for(self, job: Job, now: float) -> tuple[Bucket, Entry]:
@@ -105,6 +108,7 @@ class WaitingQueue:
         if found is None:
             return
         bucket, entry = found
+        self._moves[bucket.team] += 1
         # Most come last and leave first.
         first = bucket.entries[0] is entry
         del bucket.entries[0 if first else bisect_left(bucket.entries, entry)]
@@ -115,6 +119,10 @@ class WaitingQueue:
     def buckets_of(self, team: str) -> Collection[Bucket]:
         """The team's buckets, where it matters whose a job is."""
         return self._of_team.get(team, {}).values()
+
+    def moves_of(self, team: str) -> int:
+        """How often one of the team's jobs has come, gone or moved: while it is the same, so are its buckets."""
+        return self._moves[team]
 
 
 class Turns:

@@ -170,8 +170,12 @@ def can_ever(state: PoolState, policy: Policy, job: Job, *, whatever_the_pool: b
 
 def within_guarantee(state: PoolState, job: Job, units: int, gone: Collection[str] = ()) -> bool:
     """Whether the team is within its guarantee with the job included, once `gone` have left."""
-    used = state.used((job.team,), later=True) - _leaving_units(state, (job.team,), gone)
-    return used + units <= round(state.team(job.team).guarantee * UNITS_PER_GPU)
+    return units <= guarantee_left(state, job.team) + _leaving_units(state, (job.team,), gone)
+
+
+def guarantee_left(state: PoolState, team_id: str) -> int:
+    """What of the guarantee is left once what is leaving has left, in millionths of a GPU; below 0 if more is used."""
+    return round(state.team(team_id).guarantee * UNITS_PER_GPU) - state.used((team_id,), later=True)
 
 
 def would_borrow(state: PoolState, job: Job, v: int) -> bool:

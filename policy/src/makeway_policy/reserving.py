@@ -73,6 +73,7 @@ class Reservers:
         self._times: dict[placement.OfCard, CardTimes] = {}
         self._newest: ExpectedStarts | None = None
         self._first: list[tuple[Key, str]] | None = None
+        self._firsts: dict[str, tuple[tuple[int, bool], list[Bucket]]] = {}
         self._asked: set[str] = set()
         self._view = View()
 
@@ -141,18 +142,27 @@ class Reservers:
         """The first waiting job of each shape and team that is within its guarantee with it, in queue order."""
         found: list[tuple[Key, Job]] = []
         for team in self.guaranteed:
-            if team == but:
+            left = quota.guarantee_left(self._state, team)
+            if team == but or left < 0:
                 continue
-            first: dict[Shape, tuple[Key, Job]] = {}
-            for bucket in self._queue.buckets_of(team):
-                job, key = self._state.jobs[bucket.head], self._turns.of(bucket)
-                known = first.get(job.shape)
-                if (known is None or key < known[0]) and self.never_fits(job.shape) is None:
-                    first[job.shape] = (key, job)
-            for key, job in first.values():
-                if quota.within_guarantee(self._state, job, quota.needed_units(job, None, self._state)):
-                    found.append((key, job))
+            for bucket in self._first_of_each_shape(team):
+                job = self._state.jobs[bucket.head]
+                if quota.needed_units(job, None, self._state) <= left and self.never_fits(job.shape) is None:
+                    found.append((self._turns.of(bucket), job))
         return sorted(found, key=lambda each: each[0])
+
+    def _first_of_each_shape(self, team: str) -> list[Bucket]:
+        """The buckets of a team's first jobs; its fair share says nothing of their order."""
+        version = (self._queue.moves_of(team), self._turns.fair)
+        known = self._firsts.get(team)
+        if known is None or known[0] != version:
+            first: dict[Shape, tuple[Key, Bucket]] = {}
+            for bucket in self._queue.buckets_of(team):
+                shape, key = self._state.jobs[bucket.head].shape, self._turns.of(bucket)
+                if shape not in first or key < first[shape][0]:
+                    first[shape] = (key, bucket)
+            known = self._firsts[team] = (version, [bucket for _, bucket in first.values()])
+        return known[1]
 
     def usage_changed(self, teams: Collection[str] | None = None) -> None:
         """These teams (None: any) use more or less or may use something else: others may be within their quota."""

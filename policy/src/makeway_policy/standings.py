@@ -4,7 +4,7 @@ The order is by v, highest first, then start, then admission. Whoever asks again
 alone, and for adding up figures: who is borrowed is asked of every possible victim.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from itertools import accumulate
 
@@ -20,20 +20,21 @@ class Standing:
 
     def __init__(self) -> None:
         self._places: list[Place] = []
+        self._units: list[int] = []
         self._place_of: dict[str, Place] = {}
-        self._units: dict[str, int] = {}
         self._sums: list[int] | None = None
 
     def put(self, run_id: str, place: Place | None, units: int) -> None:
         """Note a run that came or changed; with no place, that it stays no more."""
         before = self._place_of.pop(run_id, None)
         if before is not None:
-            del self._places[bisect_left(self._places, before)]
-            del self._units[run_id]
+            number = bisect_left(self._places, before)
+            del self._places[number], self._units[number]
         if place is not None:
-            insort(self._places, place)
+            number = bisect_left(self._places, place)
+            self._places.insert(number, place)
+            self._units.insert(number, units)
             self._place_of[run_id] = place
-            self._units[run_id] = units
         self._sums = None
 
     def place_of(self, run_id: str) -> Place | None:
@@ -46,7 +47,7 @@ class Standing:
         for run_id in gone:
             its_place = self._place_of.get(run_id)
             if its_place is not None and its_place <= place:
-                total -= self._units[run_id]
+                total -= self._units[bisect_left(self._places, its_place)]
         return total
 
     def of_at_least(self, v: int) -> int:
@@ -63,8 +64,7 @@ class Standing:
 
     def _added_up(self) -> list[int]:
         if self._sums is None:
-            units = self._units
-            self._sums = list(accumulate([units[place[3]] for place in self._places]))
+            self._sums = list(accumulate(self._units))
         return self._sums
 
 

@@ -5,7 +5,7 @@ not concerned is only judged in vain.
  1. small pools: everybody, holders that might move included
  2. a team's rights have changed: everybody, or its own jobs, by what of them has changed
  3. a team uses less of something: its jobs that a limit may keep out (of a share that is known only where it is
-    placed), and with a guarantee all its jobs
+    placed), and those that may be within its guarantee now
  4. a job gets a run: jobs of its team that a limit may keep out and that could take that run, or had waited for others
     to leave; where its turn came before its worth (by aging or fair share), whoever may reach the run
  5. other jobs reserve, or are expected to start elsewhere or otherwise, or come later in the queue than before: those
@@ -74,6 +74,7 @@ class Wakeups:
         self._with_room: dict[Bucket, None] = {}
         self._hardware_version = -1
         self._using: set[str] = set()
+        self._borrowed: dict[str, frozenset[str]] = {}
         self._seen = View()
         self._overtaken = False
 
@@ -156,7 +157,15 @@ class Wakeups:
         self._search_anew(blocked.by_limit(team))
         self._at.agenda.widen(team)
         if self._at.state.team(team).guarantee > 0:
-            self._search_anew(blocked.of_team(team, _BY_ROOM))
+            self._search_anew(self._may_be_within_guarantee(blocked.of_team(team, _BY_ROOM), team))
+
+    def _may_be_within_guarantee(self, buckets: list[Bucket], team: str) -> list[Bucket]:
+        """Those whose first job is, or would be if runs of its own team left that were won for the guarantee."""
+        state = self._at.state
+        if any(run.reclaimed for run in state.runs_of_team(team)):
+            return buckets
+        left = quota.guarantee_left(state, team)
+        return [each for each in buckets if quota.needed_units(state.jobs[each.head], None, state) <= left]
 
     def _by_new_runs(self, changes: Changes, now: float) -> None:
         blocked, state = self._at.agenda.blocked, self._at.state
@@ -228,18 +237,20 @@ class Wakeups:
         state, guaranteed = self._at.state, self._at.rights.guaranteed
         if not guaranteed:
             self._using.clear()
+            self._borrowed.clear()
             return []
         # With the first GPU of a team without a guarantee its runs of CPU and memory alone are borrowed, too.
         using = {team for team in changes.teams if state.used((team,), later=True)}
         first = using - self._using
         self._using = self._using - changes.teams | using
         owners = {state.jobs[job_id].team for job_id in changes.jobs if job_id in state.jobs} | changes.teams
-        return [
-            node_id
-            for team in (*(team for team in guaranteed if team in owners), *sorted(first.difference(guaranteed)))
-            for run_id in sorted(quota.borrowed_runs(state, team))
-            for node_id in state.runs[run_id].node_ids
-        ]
+        found: list[str] = []
+        for team in (*(team for team in guaranteed if team in owners), *sorted(first.difference(guaranteed))):
+            borrowed = frozenset(quota.borrowed_runs(state, team))
+            for run_id in sorted(borrowed - self._borrowed.get(team, frozenset())):
+                found.extend(state.runs[run_id].node_ids)
+            self._borrowed[team] = borrowed
+        return found
 
     def _by_node(self, node_id: str) -> None:
         reach = self._at.hosts.reach_of(node_id)

@@ -249,8 +249,16 @@ async def test_another_process_with_a_strangers_number_is_none_that_was_there_be
 
 
 async def test_a_process_is_known_by_the_mark_of_a_live_run_while_its_shim_has_not_told(tmp_path: Path) -> None:
-    process = subprocess.Popen(["/bin/sleep", "300"], env={"MAKEWAY_CONTROL": "/run/of-2"})
+    process = subprocess.Popen(
+        ["/bin/cat"], env={"MAKEWAY_CONTROL": "/run/of-2"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Before it answers it may not have its environment yet.
+        process.stdin.write(b"there\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"there\n"
         looking = Looking(tmp_path, (process.pid,), (process.pid,), ())
         looking.run(2, Phase.STARTING).control_path = "/run/of-2"
         await looking.watch.look_for_strangers([GPU])
@@ -258,7 +266,7 @@ async def test_a_process_is_known_by_the_mark_of_a_live_run_while_its_shim_has_n
         assert await looking.prove(looking.run(1, Phase.ENDED)) == [GPU, "looked"]
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"boot_id": "b"}', '{"boot_id": "b", "gpus": {"GPU-0": 1}}'])
