@@ -258,17 +258,7 @@ class Wakeups:
             return
         self._at.hosts.offers.add(node_id)
         for bucket in self._at.agenda.blocked.reached(reach):
-            if self._reaches_now(bucket, reach):
-                self._at.agenda.judge_again(bucket)
-
-    def _reaches_now(self, bucket: Bucket, reach: NodeReach) -> bool:
-        """Whether a bucket that may reach a node with its team's guarantee, if with nothing else, has that now."""
-        job = self._at.state.jobs[bucket.head]
-        if self._at.state.team(job.team).guarantee <= 0:
-            return True
-        limit = self._at.hosts.limit_now(job, self._at.turns.now)
-        overrides = priority.class_of(job, self._at.policy).overrides_minimum_run
-        return limit is not None and reach.bound(job.shape, overrides=overrides) <= limit
+            self._at.agenda.judge_again(bucket)
 
     def _by_room(self, nodes: Collection[str]) -> None:
         for shape in self._at.agenda.blocked.shapes():
