@@ -262,6 +262,9 @@ def _would_help(
     if refusal.reason is Reason.NEVER_FITS:
         return (_what_would_fit(index, job, refusal),)
     sentences = []
+    first = refusal.detail.get("kept_for") or refusal.detail.get("job")
+    if first is not None:
+        sentences.append(f"the start or the end of job {first}, which comes first")
     unguarded = [each.v for each in around if each.rule is None and each.protection is None]
     if unguarded and priority.may_take_victims(job, index.policy, now):
         needed = min(unguarded) + index.policy.delta

@@ -74,7 +74,8 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     beside = place_free(index, job) if room else None
     if beside is not None:
         return reservation.refusal_for(keeper, _nodes(beside))
-    return replace(_no_room(index, job, now), detail={"kept_for": keeper.job_id})
+    refusal = _no_room(index, job, now, keeper if closed else None)
+    return replace(refusal, detail={"kept_for": keeper.job_id})
 
 
 def _place_most(index: Index, job: Job, now: float) -> Placed | None:
@@ -174,8 +175,8 @@ def place_free(index: Index, job: Job) -> Placed | None:
     return Placed(members=tuple(members))
 
 
-def _no_room(index: Index, job: Job, now: float) -> Refusal:
-    """Nothing suitable is free, and nobody may be asked to leave."""
+def _no_room(index: Index, job: Job, now: float, first: Reservation | None = None) -> Refusal:
+    """Nothing suitable is free, and nobody may be asked to leave; `first`: because of a job that comes before."""
     if job.no_victims_until > now:
         until = moment(job.no_victims_until)
         return Refusal(
@@ -185,7 +186,9 @@ def _no_room(index: Index, job: Job, now: float) -> Refusal:
     shape = job.shape
     what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"
     why = f"class {job.class_name} may not preempt now"
-    if index.hosts.limit_of(job, now) is not None:
+    if first is not None:
+        why = reservation.nobody_knows_when(first)
+    elif index.hosts.limit_of(job, now) is not None:
         why = "no set of runs that would make room may be preempted for it now"
     return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
 

@@ -193,6 +193,14 @@ def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
     )
 
 
+def nobody_knows_when(held: Reservation) -> str:
+    """Why whoever comes after a job without an expected start neither uses free GPUs nor takes victims."""
+    return (
+        f"job {held.job_id} comes first: when it can start is not known, as what it waits for has no time limit, and "
+        "it could not evict this one later"
+    )
+
+
 def _could_evict_once_aged(reserver: Job, job: Job, policy: Policy, now: float) -> bool:
     if class_of(reserver, policy).may_preempt is MayPreempt.NEVER or not policy.preemption:
         return False

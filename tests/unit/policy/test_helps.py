@@ -54,3 +54,19 @@ def test_nobody_who_could_make_way_and_no_time_is_named_where_neither_helps(pool
     ):
         found = told(pool, job_id)
         assert (found.possible_victims, found.wakes_at, found.would_help) == ((), None, (helps,))
+
+
+def test_whoever_waits_behind_a_job_that_nobody_knows_the_start_of_is_told_so(pool: Pool) -> None:
+    pool.add_node("node-a", 2)
+    pool.submit("serves", class_name="urgent", pri=1000)
+    pool.submit("trains", class_name="low", pri=200)
+    pool.submit("large", class_name="urgent", pri=1000, gpus=2, at=1)
+    pool.submit("small", class_name="urgent", pri=1000, at=2, preemptible=False)
+    pool.run_until(3)
+    found = told(pool, "small")
+    assert found.refusal is not None
+    assert found.refusal.sentence == (
+        "no node has room for 1 GPUs now, and job large comes first: when it can start is not known, as what it waits "
+        "for has no time limit, and it could not evict this one later"
+    )
+    assert found.would_help[0] == "the start or the end of job large, which comes first"
