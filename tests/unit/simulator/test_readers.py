@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from makeway_simulator.readers.openb import read_nodes, read_orders, read_pods
 from makeway_simulator.readers.sacct import read_sacct
 from makeway_simulator.readers.swf import read_swf
 from makeway_simulator.readers.table import Skipping
+from makeway_simulator.trace import Trace
 
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n"
 
@@ -86,6 +89,28 @@ def test_swf_takes_allocated_processors_and_leaves_out_what_never_ran(tmp_path: 
     assert (job.gpus, job.work_seconds, job.time_limit_seconds, job.team) == (4, 100, 200, "user-3")
     with pytest.raises(TraceError, match=r":1:8: submit_time"):
         read_swf(written(tmp_path, ran.replace("1 10", "1      x"), "bad"), Skipping())
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "place"),
+    [
+        (read_swf, "7 0 0 9 4 -1 -1 4 9 -1 1 1 1 1 1 1 -1 -1\n" * 2, "2:1: job_number: '7' is there before"),
+        (read_itp, "job_id,submission_time,duration,num_gpu\na,0,9,1\na,5,9,1\n", "3:1: job_id: 'a' is there before"),
+    ],
+)
+def test_a_job_that_comes_twice_is_refused(
+    tmp_path: Path, read: Callable[[Path, Skipping], Trace], text: str, place: str
+) -> None:
+    with pytest.raises(TraceError, match=re.escape(place)):
+        read(written(tmp_path, text), Skipping())
+    skipping = Skipping(allowed=True)
+    assert (len(read(written(tmp_path, text), skipping).jobs), skipping.skipped) == (1, 1)
+
+
+def test_swf_leaves_out_the_parts_of_a_job_that_has_a_line_for_the_whole(tmp_path: Path) -> None:
+    whole, part = (f"7 0 0 {seconds} 4 -1 -1 4 9 -1 {{}} 1 1 1 1 1 -1 -1\n" for seconds in (90, 30))
+    trace = read_swf(written(tmp_path, whole.format(1) + part.format(2) + part.format(3)), Skipping())
+    assert [(job.job_id, job.work_seconds) for job in trace.jobs] == [("7", 90.0)]
 
 
 def test_sacct_takes_gpus_from_tres_and_leaves_out_steps(tmp_path: Path) -> None:

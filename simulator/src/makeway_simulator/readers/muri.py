@@ -4,6 +4,7 @@ Columns: job_id, num_gpu, submit_time (ms), iterations, model_name, iteration_ti
 Work is iterations x iteration time x 1.015, as the authors' simulator counts it; `duration` is not used.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,17 +29,17 @@ _OTHER_STARTUP_SECONDS: Final = 10
 
 def read_muri(path: Path, skipping: Skipping) -> Trace:
     """Read one trace. Raises TraceError."""
-    jobs = read_rows(path, COLUMNS, _job, skipping)
+    jobs = read_rows(path, COLUMNS, partial(_job, known=set()), skipping)
     return Trace(jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)), skipped=skipping.skipped)
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: Row, known: set[str]) -> TraceJob:
     gpus = row.whole("num_gpu", least=1, most=GPUS_MOST)
     work_seconds = row.number("iterations") * row.number("iteration_time") * _OVERHEAD / 1000
     if work_seconds > SECONDS_MOST:
         raise row.refuse("iterations", f"with their time they are more than {SECONDS_MOST:g} seconds")
     return TraceJob(
-        job_id=row.name_of("job_id"),
+        job_id=row.new_name_of("job_id", known),
         submitted_at=row.number("submit_time", most=SECONDS_MOST * 1000) / 1000,
         gpus=gpus,
         work_seconds=work_seconds,

@@ -1,8 +1,9 @@
 """The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, `;` begins a comment.
 
 Fields used: 1 job number, 2 submit time (s), 4 run time (s), 5 allocated processors, 8 requested processors,
-9 requested time (s), 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run time
-or without processors was cancelled before it ran and is left out. Of the header comments `MaxNodes` and `MaxProcs` are
+9 requested time (s), 11 status, 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run time
+or without processors was cancelled before it ran and is left out, and so are lines for parts of a job (status 2 to 4),
+which has a line for the whole as well. Of the header comments `MaxNodes` and `MaxProcs` are
 read: the cluster it ran on. Where one is missing, or they do not divide, each processor is a node of its own.
 """
 
@@ -22,6 +23,8 @@ _NAMES: Final = (
     "partition", "preceding_job", "think_time",
 )  # fmt: skip
 _UNKNOWN: Final = -1
+_PARTS: Final = frozenset({"2", "3", "4"})
+"""Lines that tell of a part of a job, which has one more line for the whole."""
 _HEADER: Final = re.compile(r"\s*;\s*(MaxNodes|MaxProcs)\s*:\s*(\d{1,9})\b", re.ASCII)
 
 
@@ -29,13 +32,14 @@ def read_swf(path: Path, skipping: Skipping) -> Trace:
     """Read one trace. Raises TraceError."""
     jobs: list[TraceJob] = []
     header: dict[str, int] = {}
+    known: set[str] = set()
     for number, text in lines_of(path):
         if not text.strip() or text.lstrip().startswith(";"):
             if said := _HEADER.match(text):
                 header.setdefault(said[1], int(said[2]))
             continue
         try:
-            job = _job(_row(str(path), number, text))
+            job = _job(_row(str(path), number, text), known)
         except TraceError as error:
             skipping.note(error)
             continue
@@ -65,7 +69,9 @@ def _row(path: str, number: int, text: str) -> Row:
     return Row(path, number, text, cells)
 
 
-def _job(row: Row) -> TraceJob | None:
+def _job(row: Row, known: set[str]) -> TraceJob | None:
+    if row.text_of("status") in _PARTS:
+        return None
     allocated = row.whole("allocated_processors", least=_UNKNOWN, most=GPUS_MOST)
     gpus = allocated if allocated > 0 else row.whole("requested_processors", least=_UNKNOWN, most=GPUS_MOST)
     run_time = row.number("run_time", least=_UNKNOWN)
@@ -73,7 +79,7 @@ def _job(row: Row) -> TraceJob | None:
         return None
     limit = row.number("requested_time", least=_UNKNOWN)
     return TraceJob(
-        job_id=row.name_of("job_number"),
+        job_id=row.new_name_of("job_number", known),
         submitted_at=row.number("submit_time"),
         gpus=gpus,
         work_seconds=run_time,

@@ -96,6 +96,14 @@ class Row:
         """The cell, which must not be empty."""
         return self.text_of(name) or self._refuse(name, "is empty")
 
+    def new_name_of(self, name: str, known: set[str]) -> str:
+        """The cell, which must not be empty nor come again; `known` are those that came before."""
+        found = self.name_of(name)
+        if found in known:
+            self._refuse(name, f"{found!r} is there before")
+        known.add(found)
+        return found
+
     def whole(self, name: str, least: int = 0, most: int = 2**53) -> int:
         """The cell as a whole number within bounds."""
         text = self.text_of(name)
