@@ -3,8 +3,8 @@
 Fields used: 1 job number, 2 submit time (s), 4 run time (s), 5 allocated processors, 8 requested processors,
 9 requested time (s), 11 status, 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run
 time or without processors was cancelled before it ran and is left out, and so are lines for parts of a job (status 2 to
-4), which has a line for the whole as well. Of the header comments `MaxNodes` and `MaxProcs` are read: the cluster it ran
-on. Where one is missing, or they do not divide, each processor is a node of its own.
+4), which has a line for the whole as well. Of the header comments `MaxNodes` and `MaxProcs` are read: the cluster it
+ran on. Where one is missing, or they do not divide, each processor is a node of its own.
 """
 
 import re
