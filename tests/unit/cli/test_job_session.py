@@ -190,6 +190,126 @@ def test_an_ack_that_is_refused_costs_nothing_but_a_line(tmp_path: Path, control
     assert "ack was refused: not kept: No space left on device" in err
 
 
+NUMBERS_OF_ANOTHER_LIBRARY = """
+    import numpy as np
+    job.save(np.int64(5), "x", epoch=np.int64(1), fraction=np.float32(0.5), wait=True)
+    job.save(np.uint8(6), "x", epoch=np.float32(1.5), fraction=np.array(0.75), wait=True)
+"""
+
+
+def test_numbers_of_another_library_are_taken(tmp_path: Path, control: ControlSocket) -> None:
+    assert finish(start(tmp_path, NUMBERS_OF_ANOTHER_LIBRARY, control)) == (0, "fresh 0 run 1\n", "")
+    first, second, done = control.operations()
+    assert (first["step"], first["epoch"], first["fraction"]) == (5, 1, 0.5)
+    assert (second["step"], second["epoch"], second["fraction"]) == (6, 1.5, 0.75)
+    assert done == {"op": "done"}
+    assert finish(start(tmp_path, "print(type(saved.step), saved.epoch)"))[1] == "resumed 6 run 2\n<class 'int'> 1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        ("'5', 'x'", "step must be a whole number, not str"),
+        ("5.0, 'x'", "step must be a whole number, not float"),
+        ("None, 'x'", "step must be a whole number, not NoneType"),
+        ("1, 'x', epoch='1.5'", "epoch must be a number or None, not str"),
+        ("1, 'x', epoch=1j", "epoch must be a number or None, not complex"),
+        ("1, 'x', fraction=[0.5]", "fraction must be a number or None, not list"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name_at_the_call(tmp_path: Path, arguments: str, refusal: str) -> None:
+    body = f"job.save(1, 'kept', wait=True)\n    job.save({arguments})"
+    code, _, err = finish(start(tmp_path, body))
+    assert (code, err.splitlines()[-1]) == (1, f"TypeError: {refusal}")
+    assert finish(start(tmp_path, "print(saved.state)"))[1].endswith("kept\n")
+
+
+FAILS_ONCE = """
+    write = job.folder.write
+    def fail(snapshot):
+        job.folder.write = write
+        raise {error}
+    job.folder.write = fail
+"""
+
+
+@pytest.mark.parametrize("error", ["ValueError('mine')", "MemoryError('mine')", "SystemExit('mine')"])
+def test_whatever_fails_a_save_is_said_and_the_next_is_kept(tmp_path: Path, control: ControlSocket, error: str) -> None:
+    body = FAILS_ONCE.format(error=error) + "    job.save(1, 'lost'); job._drain(); job.save(2, 'kept', wait=True)"
+    code, _, err = finish(start(tmp_path, body, control))
+    assert (code, err) == (0, "makeway.job: step 1 was not saved: mine\n")
+    assert [message.get("step") for message in control.operations()] == [2, None]
+
+
+@pytest.mark.parametrize("error", ["ValueError('mine')", "MemoryError('mine')", "SystemExit('mine')"])
+def test_whatever_fails_a_save_that_is_waited_for_is_raised(tmp_path: Path, error: str) -> None:
+    code, _, err = finish(start(tmp_path, FAILS_ONCE.format(error=error) + "    job.save(1, 'lost', wait=True)"))
+    assert (code, err.splitlines()[-1]) == (1, "makeway.job.session.SaveFailed: the checkpoint was not kept: mine")
+
+
+def test_a_reason_that_cannot_be_said_fails_the_save_alone(tmp_path: Path) -> None:
+    body = "job.save(10**5000, 'lost'); job._drain(); job.save(2, 'kept', wait=True)"  # too long to be printed
+    assert finish(start(tmp_path, body))[0] == 0
+    assert finish(start(tmp_path, "print(saved.state)"))[1].endswith("kept\n")
+
+
+BROKEN_STDERR = """
+    import os
+    read, write = os.pipe()
+    os.dup2(write, 2)
+    os.close(read)
+    os.close(write)
+"""
+
+
+def test_a_stderr_that_nobody_reads_costs_no_checkpoint(tmp_path: Path, control: ControlSocket) -> None:
+    control.refuse = "gone"
+    body = BROKEN_STDERR + "    job.save(1, 'x', wait=True); job.save(2, 'kept', wait=True)"
+    finish(start(tmp_path, body, control))
+    assert [message.get("step") for message in control.operations()] == [1, 2, None]
+    assert finish(start(tmp_path, "print(saved.state)"))[1].endswith("kept\n")
+
+
+def test_a_stderr_that_is_closed_costs_no_checkpoint(tmp_path: Path, control: ControlSocket) -> None:
+    control.refuse = "gone"
+    body = "sys.stderr.close(); job.save(1, 'x', wait=True); job.save(2, 'kept', wait=True)"
+    assert finish(start(tmp_path, body, control))[0] == 0
+    assert finish(start(tmp_path, "print(saved.state)"))[1].endswith("kept\n")
+
+
+def test_an_ack_that_fails_unforeseen_costs_nothing_but_a_line(tmp_path: Path) -> None:
+    body = "makeway.job.control.ack = None; job.save(1, 'x', wait=True); job.save(2, 'kept', wait=True)"
+    code, _, err = finish(start(tmp_path, body))
+    assert (code, err) == (0, "makeway.job: 'NoneType' object is not callable\n" * 2)
+
+
+def test_a_save_after_the_session_is_not_waited_for(tmp_path: Path) -> None:
+    body = "pass\njob.save(1, 'x')\nprint('goes on')\njob.save(2, 'x', wait=True)"
+    code, out, err = finish(start(tmp_path, body))
+    assert (code, out) == (1, "fresh 0 run 1\ngoes on\n")
+    assert err.startswith("makeway.job: step 1 was not saved: the session has ended, or is another process's\n")
+    assert err.splitlines()[-1].startswith("makeway.job.session.SaveFailed: the checkpoint was not kept: the session")
+
+
+FORKED = """
+    import os
+    worker = os.fork()
+    if worker == 0:
+        try:
+            job.save(1, "x", wait=True)
+        except makeway.job.SaveFailed as error:
+            job.close()
+            os._exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]), flush=True)
+    job.save(2, "kept", wait=True)
+"""
+
+
+def test_a_forked_worker_waits_for_no_writer(tmp_path: Path) -> None:
+    code, out, _ = finish(start(tmp_path, FORKED))
+    assert (code, out) == (0, "fresh 0 run 1\n7\n")
+
+
 def test_importing_the_helper_imports_nothing_but_the_standard_library() -> None:
     program = "import sys, makeway.job; print([m for m in sys.modules if m.split('.')[0] in %r])"
     foreign = ("pydantic", "httpx", "typer", "yaml", "numpy", "makeway_schemas", "rich")

@@ -13,12 +13,14 @@ import json
 import os
 import pickle
 import re
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat, SupportsIndex
+
+from makeway.job.number import real, whole
+from makeway.job.stderr import say
 
 _FORMAT: Final = 1
 _NAME = re.compile(r"run-(\d+)-step-(\d+)\.checkpoint")
@@ -49,9 +51,13 @@ class Snapshot:
     content: bytes
 
 
-def take_snapshot(step: int, state: Any, epoch: float | None = None) -> Snapshot:
-    """Copies the state: a mapping of numpy arrays and plain values, or whatever can be pickled."""
-    return Snapshot(step=step, epoch=epoch, content=pickle.dumps(state, protocol=5))
+def take_snapshot(step: SupportsIndex, state: Any, epoch: SupportsFloat | SupportsIndex | None = None) -> Snapshot:
+    """Copies the state: a mapping of numpy arrays and plain values, or whatever can be pickled.
+
+    Raises TypeError where the step is no whole number or the epoch no number.
+    """
+    number, passes = whole("step", step), real("epoch", epoch)
+    return Snapshot(step=number, epoch=passes, content=pickle.dumps(state, protocol=5))
 
 
 class CheckpointFolder:
@@ -102,7 +108,7 @@ class CheckpointFolder:
             try:
                 header, state = _load(path)
             except (OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError) as error:
-                sys.stderr.write(f"makeway.job: {path} is damaged ({error}); an older one is tried\n")
+                say(f"{path} is damaged ({error}); an older one is tried")
                 continue
             epoch, run, step = header["epoch"], int(header["run"]), int(header["step"])
             return Checkpoint(step=step, epoch=epoch, state=state, run=run, load_seconds=time.monotonic() - began)

@@ -3,7 +3,9 @@
 import json
 import os
 import socket
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat, SupportsIndex
+
+from makeway.job.number import real, whole
 
 CONTROL_VARIABLE: Final = "MAKEWAY_CONTROL"
 _ANSWER_SECONDS: Final = 10.0
@@ -19,17 +21,25 @@ def inside_makeway() -> bool:
     return bool(os.environ.get(CONTROL_VARIABLE))
 
 
-def ack(step: int, *, size_bytes: int | None = None, fraction: float | None = None, epoch: float | None = None) -> None:
+def ack(
+    step: SupportsIndex,
+    *,
+    size_bytes: SupportsIndex | None = None,
+    fraction: SupportsFloat | SupportsIndex | None = None,
+    epoch: SupportsFloat | SupportsIndex | None = None,
+) -> None:
     """Says that state up to ``step`` is saved; what is stopped from now on loses only what came after.
 
-    ``fraction`` is the progress from 0 to 1. Outside makeway nothing happens. Raises ControlError when it was not kept.
+    ``fraction`` is the progress from 0 to 1. Outside makeway nothing happens. Raises ControlError when it was not kept,
+    TypeError for what is no number; those of numpy and other libraries are taken.
     """
-    _tell("ack", step=step, bytes=size_bytes, fraction=fraction, epoch=epoch)
+    size = None if size_bytes is None else whole("size_bytes", size_bytes)
+    _tell("ack", step=whole("step", step), bytes=size, fraction=real("fraction", fraction), epoch=real("epoch", epoch))
 
 
-def resumed(step: int, *, load_seconds: float) -> None:
+def resumed(step: SupportsIndex, *, load_seconds: SupportsFloat | SupportsIndex) -> None:
     """Says that this run goes on from ``step``, and how long loading took."""
-    _tell("resumed", step=step, load_seconds=load_seconds)
+    _tell("resumed", step=whole("step", step), load_seconds=real("load_seconds", load_seconds))
 
 
 def done() -> None:

@@ -10,7 +10,6 @@ for its last checkpoint, and dies of every other such signal, such as the one by
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from types import FrameType
 from typing import Any, Final
 
 from makeway.job.control import ControlError, ask, inside_makeway
+from makeway.job.stderr import say
 
 _GRACE_VARIABLE: Final = "MAKEWAY_GRACE_SECONDS"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -106,7 +106,7 @@ def _call(callback: Callable[[], object]) -> None:
     try:
         callback()
     except Exception as error:  # noqa: BLE001 - one callback's mistake must not keep the next from saving its work
-        sys.stderr.write(f"makeway.job: on_stop callback {callback!r} failed: {error!r}\n")
+        say(f"on_stop callback {callback!r} failed: {error!r}")
 
 
 def _environment_grace() -> float | None:

@@ -1,15 +1,16 @@
 """``session()``: one run of a training job, from resuming to declaring it done."""
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat, SupportsIndex
 
 from makeway.job import control, notice
 from makeway.job.checkpoint import Checkpoint, CheckpointFolder, Snapshot, Superseded, take_snapshot
+from makeway.job.number import real
+from makeway.job.stderr import say
 
 FOLDER_VARIABLE: Final = "MAKEWAY_CHECKPOINT_DIR"
 RUN_VARIABLE: Final = "MAKEWAY_RUN"
@@ -31,7 +32,8 @@ class Session:
         self._pending: tuple[Snapshot, float | None] | None = None
         self._writing = False
         self._closing = False
-        self._error: Exception | None = None
+        self._ended = False
+        self._error: BaseException | None = None
         self._writer = threading.Thread(target=self._write_until_closed, name="makeway-checkpoint", daemon=True)
         self._writer.start()
 
@@ -55,26 +57,38 @@ class Session:
         return found
 
     def save(
-        self, step: int, state: Any, *, epoch: float | None = None, fraction: float | None = None, wait: bool = False
+        self,
+        step: SupportsIndex,
+        state: Any,
+        *,
+        epoch: SupportsFloat | SupportsIndex | None = None,
+        fraction: SupportsFloat | SupportsIndex | None = None,
+        wait: bool = False,
     ) -> None:
         """Copies the state now and writes it in the background; it is acked once it is on disk.
 
         A newer save replaces one that was not begun yet. A failure is said on stderr and training goes on; with
-        ``wait`` it raises SaveFailed. Raises Superseded when a newer run owns the folder.
+        ``wait`` it raises SaveFailed. Raises Superseded when a newer run owns the folder, TypeError for a step, epoch
+        or fraction that is no number; those of numpy and other libraries are taken.
         """
+        progress = real("fraction", fraction)
         snapshot = take_snapshot(step, state, epoch)
         with self._changed:
             self._raise_if_superseded()
             self._error = None
-            self._pending = (snapshot, fraction)
-            self._changed.notify_all()
+            if self._has_writer():
+                self._pending = (snapshot, progress)
+                self._changed.notify_all()
+            else:
+                self._error = RuntimeError("the session has ended, or is another process's")
+                _say_not_saved(snapshot, self._error)
         if wait:
             self.flush()
 
     def flush(self) -> None:
         """Waits until nothing is left to write. Raises SaveFailed with the last failure, or Superseded."""
         with self._changed:
-            self._changed.wait_for(lambda: self._pending is None and not self._writing)
+            self._changed.wait_for(self._nothing_to_wait_for)
             self._raise_if_superseded()
             if self._error is not None:
                 raise SaveFailed(f"the checkpoint was not kept: {self._error}") from self._error
@@ -95,7 +109,14 @@ class Session:
 
     def _drain(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._pending is None and not self._writing)
+            self._changed.wait_for(self._nothing_to_wait_for)
+
+    def _nothing_to_wait_for(self) -> bool:
+        return (self._pending is None and not self._writing) or not self._has_writer()
+
+    def _has_writer(self) -> bool:
+        """Whether somebody writes what is saved. A process that was forked has no such thread."""
+        return not self._ended and self._writer.is_alive()
 
     def _raise_if_superseded(self) -> None:
         if isinstance(self._error, Superseded):
@@ -106,22 +127,23 @@ class Session:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None or self._closing)
                 if self._pending is None:
+                    self._ended = True
                     return
                 (snapshot, fraction), self._pending = self._pending, None
                 self._writing = True
-            error = self._write(snapshot, fraction)
+            error = self._write(snapshot, fraction)  # raises nothing: who saves or leaves waits for this thread
             with self._changed:
                 self._writing = False
                 self._error = error
                 self._changed.notify_all()
 
-    def _write(self, snapshot: Snapshot, fraction: float | None) -> Exception | None:
+    def _write(self, snapshot: Snapshot, fraction: float | None) -> BaseException | None:
         try:
             size_bytes = self.folder.write(snapshot)
-        except (OSError, Superseded) as error:
-            sys.stderr.write(f"makeway.job: step {snapshot.step} was not saved: {error}\n")
+            _warn_of(lambda: control.ack(snapshot.step, size_bytes=size_bytes, fraction=fraction, epoch=snapshot.epoch))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it fails this save and not those that follow
+            _say_not_saved(snapshot, error)
             return error
-        _warn_of(lambda: control.ack(snapshot.step, size_bytes=size_bytes, fraction=fraction, epoch=snapshot.epoch))
         return None
 
 
@@ -144,8 +166,12 @@ def session(folder: str | os.PathLike[str] | None = None, *, keep: int = 3) -> I
 
 
 def _warn_of(tell: Callable[[], None]) -> None:
-    """A word that did not arrive costs a better decision, not the job."""
+    """A word that did not arrive, for whatever reason, costs a better decision, not the job."""
     try:
         tell()
-    except control.ControlError as error:
-        sys.stderr.write(f"makeway.job: {error}\n")
+    except Exception as error:  # noqa: BLE001 - what is saved stays saved
+        say(error)
+
+
+def _say_not_saved(snapshot: Snapshot, error: BaseException) -> None:
+    say("step", snapshot.step, "was not saved:", error)
