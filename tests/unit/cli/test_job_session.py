@@ -206,6 +206,17 @@ def test_numbers_of_another_library_are_taken(tmp_path: Path, control: ControlSo
     assert finish(start(tmp_path, "print(type(saved.step), saved.epoch)"))[1] == "resumed 6 run 2\n<class 'int'> 1.5\n"
 
 
+def test_an_ack_of_its_own_takes_them_too(tmp_path: Path, control: ControlSocket) -> None:
+    numbers = "np.int64(5), size_bytes=np.int64(7), fraction=np.float32(0.5), epoch=np.int64(1)"
+    body = (
+        f"import numpy as np; makeway.job.ack({numbers}); makeway.job.resumed(np.int64(5), load_seconds=np.float32(2))"
+    )
+    assert finish(start(tmp_path, body, control))[0] == 0
+    ack, resumed, _ = control.operations()
+    assert ack == {"op": "ack", "step": 5, "bytes": 7, "fraction": 0.5, "epoch": 1}
+    assert resumed == {"op": "resumed", "step": 5, "load_seconds": 2.0}
+
+
 @pytest.mark.parametrize(
     ("arguments", "refusal"),
     [
@@ -245,6 +256,12 @@ def test_whatever_fails_a_save_is_said_and_the_next_is_kept(tmp_path: Path, cont
 def test_whatever_fails_a_save_that_is_waited_for_is_raised(tmp_path: Path, error: str) -> None:
     code, _, err = finish(start(tmp_path, FAILS_ONCE.format(error=error) + "    job.save(1, 'lost', wait=True)"))
     assert (code, err.splitlines()[-1]) == (1, "makeway.job.session.SaveFailed: the checkpoint was not kept: mine")
+
+
+def test_a_failure_without_words_is_said_by_its_name(tmp_path: Path) -> None:
+    _, _, err = finish(start(tmp_path, FAILS_ONCE.format(error="MemoryError") + "    job.save(1, 'lost', wait=True)"))
+    assert err.startswith("makeway.job: step 1 was not saved: MemoryError()\n")
+    assert err.endswith("SaveFailed: the checkpoint was not kept: MemoryError()\n")
 
 
 def test_a_reason_that_cannot_be_said_fails_the_save_alone(tmp_path: Path) -> None:

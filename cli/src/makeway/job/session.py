@@ -91,7 +91,7 @@ class Session:
             self._changed.wait_for(self._nothing_to_wait_for)
             self._raise_if_superseded()
             if self._error is not None:
-                raise SaveFailed(f"the checkpoint was not kept: {self._error}") from self._error
+                raise SaveFailed(f"the checkpoint was not kept: {_reason(self._error)}") from self._error
 
     def done(self) -> None:
         """Declares the work finished: after a stop notice too, this run's end is then the job's."""
@@ -174,4 +174,8 @@ def _warn_of(tell: Callable[[], None]) -> None:
 
 
 def _say_not_saved(snapshot: Snapshot, error: BaseException) -> None:
-    say("step", snapshot.step, "was not saved:", error)
+    say("step", snapshot.step, "was not saved:", _reason(error))
+
+
+def _reason(error: BaseException) -> object:
+    return error if error.args else repr(error)  # a MemoryError has no words
