@@ -1,5 +1,7 @@
 """Tokens: their form, their check, and how long a row is remembered."""
 
+import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -51,6 +53,31 @@ async def test_a_revocation_here_counts_at_once() -> None:
     checker.forget("t1")
     with pytest.raises(Refused):
         await checker.principal(f"bearer mw_t1_{SECRET}")
+
+
+async def test_many_who_wait_for_the_end_of_a_token_ask_about_once_a_second_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access, "REMEMBERED_SECONDS", 0.2)
+    rows = Rows({"t1": ROW})
+    checker = Access(rows)
+    began = time.monotonic()
+    waiting = [asyncio.create_task(checker.until_refused(f"Bearer mw_t1_{SECRET}")) for _ in range(50)]
+    while rows.asked < 4:
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - began >= 3 * 0.2
+    assert not any(each.done() for each in waiting)
+    rows.rows["t1"] = replace(ROW, revoked_at=datetime.now(UTC))
+    refusals = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert {each.problem.status for each in refusals} == {401}
+
+
+async def test_a_token_that_expires_is_over_at_its_time_whatever_is_remembered() -> None:
+    ends_at = datetime.now(UTC) + timedelta(seconds=0.2)
+    rows = Rows({"t1": replace(ROW, principal=replace(ROW.principal, expires_at=ends_at), expires_at=ends_at)})
+    refusal = await asyncio.wait_for(Access(rows).until_refused(f"Bearer mw_t1_{SECRET}"), 0.8)
+    assert refusal.problem.status == 401
+    assert (datetime.now(UTC) >= ends_at, rows.asked) == (True, 1)
 
 
 async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from makeway_admission import streams
-from makeway_admission.errors import Refused
+from makeway_admission.errors import ProblemCode, Refused, problem_of
 from makeway_admission.streams import KeepAlive, StreamResponse, StreamSlots, server_sent
 from starlette.types import Message
 
@@ -57,6 +57,14 @@ class Reader:
             self.taken.append(message["body"])
 
 
+SCOPE = {"type": "http", "headers": [(b"authorization", b"Bearer x")]}
+
+
+async def never_refused(_: str | None) -> Refused:
+    await streams.asyncio.Event().wait()
+    raise AssertionError
+
+
 class Parts:
     """Endless parts, counting how many were made."""
 
@@ -77,8 +85,8 @@ class Parts:
 async def test_a_slow_reader_holds_one_part_and_is_let_go_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "SEND_TIMEOUT_SECONDS", 0.05)
     reader, parts, slots = Reader(), Parts(), StreamSlots(1)
-    response = StreamResponse(parts(), slots, media_type="text/plain")
-    sending = streams.asyncio.create_task(response({"type": "http"}, reader.receive, reader.send))
+    response = StreamResponse(parts(), slots, never_refused, media_type="text/plain")
+    sending = streams.asyncio.create_task(response(SCOPE, reader.receive, reader.send))
     while parts.made < 10:
         await streams.asyncio.sleep(0)
     reader.takes.clear()
@@ -89,11 +97,34 @@ async def test_a_slow_reader_holds_one_part_and_is_let_go_in_time(monkeypatch: p
 
 async def test_a_reader_that_goes_ends_its_stream() -> None:
     reader, parts, slots = Reader(), Parts(), StreamSlots(1)
-    response = StreamResponse(parts(), slots, media_type="text/plain")
-    sending = streams.asyncio.create_task(response({"type": "http"}, reader.receive, reader.send))
+    response = StreamResponse(parts(), slots, never_refused, media_type="text/plain")
+    sending = streams.asyncio.create_task(response(SCOPE, reader.receive, reader.send))
     while parts.made < 10:
         await streams.asyncio.sleep(0)
     assert slots.open == 1
     reader.gone.set()
     await streams.asyncio.wait_for(sending, 5)
     assert (parts.closed, slots.open) == (True, 0)
+
+
+async def test_a_reader_that_takes_nothing_does_not_keep_a_stream_beyond_its_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "_LAST_WORD_SECONDS", 0.05)
+    reader, parts, slots = Reader(), Parts(), StreamSlots(1)
+    asked: list[str | None] = []
+    revoked = streams.asyncio.Event()
+
+    async def until_refused(authorization: str | None) -> Refused:
+        asked.append(authorization)
+        await revoked.wait()
+        return Refused(problem_of(ProblemCode.UNAUTHENTICATED, "the token is over"))
+
+    response = StreamResponse(parts(), slots, until_refused, media_type=streams.EVENT_STREAM)
+    sending = streams.asyncio.create_task(response(SCOPE, reader.receive, reader.send))
+    while parts.made < 10:
+        await streams.asyncio.sleep(0)
+    reader.takes.clear()
+    revoked.set()
+    await streams.asyncio.wait_for(sending, 5)
+    assert (parts.closed, slots.open, asked) == (True, 0, ["Bearer x"])

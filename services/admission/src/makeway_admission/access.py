@@ -6,8 +6,10 @@ constant time. A token's row is remembered for a second: a revocation takes effe
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import random
 import re
 import secrets
 import time
@@ -17,11 +19,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
-from makeway_admission.errors import ProblemCode, SettingsRefused, refused
+from makeway_admission.errors import ProblemCode, Refused, SettingsRefused, refused
 
 TOKEN_PATTERN: Final = re.compile(r"mw_([0-9a-z]{1,32})_([A-Za-z0-9_-]{20,200})")
 REMEMBERED_SECONDS: Final = 1.0
 _MOST_REMEMBERED: Final = 4096
+_SPREAD_SECONDS: Final = 0.1
 _ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -106,9 +109,31 @@ class Access:
             raise _unauthenticated("the token is unknown, revoked or expired")
         return row.principal
 
+    async def until_refused(self, authorization: str | None) -> Refused:
+        """Returns the refusal once the token of an Authorization header is no longer good, within about a second.
+
+        It asks when what is remembered of the token has become old, so streams of one token share most of the asking.
+        """
+        while True:
+            try:
+                principal = await self.principal(authorization)
+            except Refused as refusal:
+                return refusal
+            await asyncio.sleep(self._good_for_seconds(principal))
+
     def forget(self, token_id: str) -> None:
         """Looks the token up again at its next use."""
         self._rows.pop(token_id, None)
+
+    def _good_for_seconds(self, principal: Principal) -> float:
+        """How long nothing new can be known of a token that was good just now."""
+        remembered = self._rows.get(principal.token_id)
+        read_at = time.monotonic() if remembered is None else remembered[0]
+        # Spread, so that the first of many who wait asks and the others find what it was told.
+        seconds = read_at + REMEMBERED_SECONDS - time.monotonic() + random.uniform(0, _SPREAD_SECONDS)  # noqa: S311
+        if principal.expires_at is not None:
+            seconds = min(seconds, (principal.expires_at - datetime.now(UTC)).total_seconds())
+        return max(0.0, seconds)
 
     async def _row(self, token_id: str) -> TokenRow | None:
         now = time.monotonic()

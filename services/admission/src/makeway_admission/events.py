@@ -44,7 +44,7 @@ async def job_events(
     if after is not None and head["ended_at"] is not None and not await doors.store.events_of_job(job_id, after, 1):
         return Response(status_code=204)
     parts = _job_stream(doors, job_id, after or 0, follow=follow)
-    return StreamResponse(parts, doors.streams, media_type=EVENT_STREAM)
+    return StreamResponse(parts, doors.streams, doors.access.until_refused, media_type=EVENT_STREAM)
 
 
 @router.get("/v1/events", response_class=Response, responses=_STREAM)
@@ -60,7 +60,7 @@ async def team_events(
     if after is None:
         after = await doors.store.newest_event()
     parts = _team_stream(doors, principal, after, follow=follow)
-    return StreamResponse(parts, doors.streams, media_type=EVENT_STREAM)
+    return StreamResponse(parts, doors.streams, doors.access.until_refused, media_type=EVENT_STREAM)
 
 
 async def _job_stream(doors: Doors, job_id: str, after: int, *, follow: bool) -> AsyncGenerator[bytes, None]:

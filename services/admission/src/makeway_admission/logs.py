@@ -92,8 +92,12 @@ async def job_logs(
         if selection.run not in numbers:
             raise not_found(f"run {selection.run} of job {job_id}")
     if EVENT_STREAM in accept:
-        return StreamResponse(_as_events(doors, selection), doors.streams, media_type=EVENT_STREAM)
-    return StreamResponse(_as_bytes(doors, selection), doors.streams, media_type="application/octet-stream")
+        return StreamResponse(
+            _as_events(doors, selection), doors.streams, doors.access.until_refused, media_type=EVENT_STREAM
+        )
+    return StreamResponse(
+        _as_bytes(doors, selection), doors.streams, doors.access.until_refused, media_type="application/octet-stream"
+    )
 
 
 async def _as_bytes(doors: Doors, selection: Selection) -> AsyncGenerator[bytes, None]:

@@ -1,22 +1,30 @@
-"""Long answers: a bounded number, each ending when its reader is gone, too slow, or the service stops."""
+"""Long answers: a bounded number, each ending when its reader is gone or too slow, its token ends, or we stop."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Final
 
+import structlog
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from makeway_admission.errors import ProblemCode, refused
+from makeway_admission.errors import ProblemCode, Refused, refused
+
+_LOG: Final = structlog.get_logger(__name__)
 
 SEND_TIMEOUT_SECONDS: Final = 60.0
 """A reader that takes nothing for this long is let go; it can come back with its cursor."""
 KEEP_ALIVE_SECONDS: Final = 15.0
+_LAST_WORD_SECONDS: Final = 1.0
+
+UntilRefused = Callable[[str | None], Awaitable[Refused]]
+"""Takes an Authorization header and returns once its token is no longer good."""
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -42,27 +50,46 @@ class StreamSlots:
 
 
 class StreamResponse(Response):
-    """Sends what an iterator gives as it comes. Nothing is read ahead of what the client has taken."""
+    """Sends what an iterator gives as it comes. Nothing is read ahead of what the client has taken.
 
-    def __init__(self, parts: AsyncGenerator[bytes, None], slots: StreamSlots, *, media_type: str) -> None:
+    It ends with the token that it was asked for with. Events say so in a comment, which every reader of events skips;
+    other bytes are cut without their last chunk, so that nobody takes them for whole. Whoever comes back gets 401.
+    """
+
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes, None],
+        slots: StreamSlots,
+        until_refused: UntilRefused,
+        *,
+        media_type: str,
+    ) -> None:
         """Takes a slot when it starts to send."""
         super().__init__(media_type=media_type, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._parts = parts
         self._slots = slots
+        self._until_refused = until_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI call. Ends quietly when the client goes."""
         gone = asyncio.ensure_future(_disconnected(receive))
         sending = asyncio.ensure_future(self._send_all(send))
+        ended = asyncio.ensure_future(self._until_refused(Headers(scope=scope).get("authorization")))
+        tasks = (gone, sending, ended)
+        refusal = None
         try:
-            await asyncio.wait({gone, sending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
+            elif not gone.done():
+                refusal = ended.result()
         finally:
-            for task in (gone, sending):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(gone, sending, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if refusal is not None:
+            await self._say_why(send, str(refusal))
 
     async def _send_all(self, send: Send) -> None:
         with self._slots.one():
@@ -75,6 +102,17 @@ class StreamResponse(Response):
             except TimeoutError:
                 # The connection is closed without the last chunk, so that the client knows that more was to come.
                 return
+
+    async def _say_why(self, send: Send, reason: str) -> None:
+        _LOG.info("a stream ends with its token", reason=reason)
+        if self.media_type != EVENT_STREAM:
+            return
+        try:
+            async with asyncio.timeout(_LAST_WORD_SECONDS):
+                await send({"type": "http.response.body", "body": f": {reason}\n\n".encode(), "more_body": False})
+        except TimeoutError:
+            # The reader takes nothing; it is told when it comes back.
+            return
 
 
 async def _send_within_limit(send: Send, message: Message) -> None:
