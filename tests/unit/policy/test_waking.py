@@ -257,3 +257,48 @@ def test_cpus_that_are_given_back_are_not_overlooked_beside_a_run_that_starts() 
     state.remove_job("j1")
     lifecycle.run_started(state, "j2.1", 3.0)
     assert [type(choice) for choice in step(state, 3.0)] == [Preempt]
+
+
+def shared_nodes() -> PoolState:
+    """One card on each of four nodes, each for jobs that name it; teams g and h have one GPU guaranteed."""
+    state = PoolState()
+    for name in ("n0", "n1", "n2", "n3"):
+        state.put_node(Node(node_id=name))
+        state.put_gpu(card(f"{name}/0", name))
+    for team, guarantee in (("g", 1.0), ("h", 1.0), ("u", 0.0)):
+        state.put_team(Team(team_id=team, guarantee=guarantee))
+    return state
+
+
+def on(node_id: str) -> Shape:
+    return Shape(gpus=1, nodes=frozenset({node_id}))
+
+
+def test_whoever_is_within_its_guarantee_again_takes_back_what_others_borrow() -> None:
+    state = shared_nodes()
+    state.put_job(job(1, "normal", on("n0"), team="u"))
+    state.put_job(job(2, "normal", on("n1"), team="g"))
+    step(state, 3.0)
+    state.put_job(job(3, "normal", on("n0"), team="g"))
+    step(state, 2_000.0)
+    assert state.run_of("j3") is None
+    lifecycle.run_released(state, "j2.1", 2_001.0)
+    state.remove_job("j2")
+    assert [type(each) for each in step(state, 2_001.0) if not isinstance(each, Wait)] == [Preempt]
+
+
+def test_a_run_that_is_borrowed_anew_is_taken_back_by_whoever_waits_for_its_guarantee() -> None:
+    state = shared_nodes()
+    state.put_job(job(1, "normal", on("n0"), team="g"))
+    step(state, 2.0)
+    state.put_job(job(2, "normal", on("n1"), team="g"))
+    step(state, 3.0)
+    lifecycle.run_released(state, "j1.1", 4.0)
+    state.remove_job("j1")
+    step(state, 4.0)
+    state.put_job(job(3, "normal", on("n1"), team="h"))
+    step(state, 2_000.0)
+    assert state.run_of("j3") is None
+    state.put_job(job(4, "high", on("n2"), team="g"))
+    taken = [each for each in step(state, 2_001.0) if isinstance(each, Preempt)]
+    assert [each.job_id for each in taken] == ["j3"]
