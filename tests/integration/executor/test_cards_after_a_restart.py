@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import servers
 from desk import Desk
 from makeway_runtime.devices.simulated import uuid_of
 from node_runs import run_id, shell
-
-
-@pytest.fixture
-async def desk(tmp_path: Path, sockets: Path, kafka_server: servers.KafkaAddress) -> AsyncIterator[Desk]:
-    name = secrets.token_hex(4)
-    made = Desk(tmp_path, sockets, kafka_server, node=f"node-{name}", pool=f"pool-{name}")
-    await made.open()
-    yield made
-    await made.close()
 
 
 @pytest.fixture

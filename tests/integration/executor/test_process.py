@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import servers
 from desk import Desk
 from makeway.local.servers import ServerProcess
@@ -17,15 +15,6 @@ from makeway_executor import clock
 from makeway_runtime.devices.proc import is_alive
 from makeway_schemas.states import StopCause
 from node_runs import SAVES, planned, python, run_id, shell, stopped
-
-
-@pytest.fixture
-async def desk(tmp_path: Path, sockets: Path, kafka_server: servers.KafkaAddress) -> AsyncIterator[Desk]:
-    name = secrets.token_hex(4)
-    made = Desk(tmp_path, sockets, kafka_server, node=f"node-{name}", pool=f"pool-{name}")
-    await made.open()
-    yield made
-    await made.close()
 
 
 async def test_a_node_tells_what_it_has_and_runs_what_is_planned(desk: Desk) -> None:
