@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from makeway_policy import placement
+from makeway_policy import placement, quota
 from makeway_policy.card_room import CardRoom
 from makeway_policy.model import LeaseKind, Run, Shape
 from makeway_policy.rooms import NodeRoom, takes_placements
@@ -11,7 +11,10 @@ from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 
 _WHOLE = LeaseKind.WHOLE
-_ENDLESS = float("inf")
+ENDLESS = float("inf")
+"""Nobody knows when: what is there has no time limit, and is not preemptible either."""
+UNLIMITED = 1e300
+"""Nobody knows when: what is there has no time limit. It is preemptible, so it may have to leave before."""
 NOW = 0.0
 """The expected start on cards that have room already."""
 
@@ -72,11 +75,14 @@ class CardTimes:
             self._times[node_id] = known
         # Another shape may have asked already.
         if known.cards is not cards or known.waits or started:
-            self._renew(known, cards, state, started)
+            self._renew(known, cards, (state, policy), started)
         return known
 
-    def _renew(self, known: NodeTimes, cards: Sequence[CardRoom], state: PoolState, started: Collection[str]) -> None:
+    def _renew(
+        self, known: NodeTimes, cards: Sequence[CardRoom], where: tuple[PoolState, Policy], started: Collection[str]
+    ) -> None:
         """Cards that have not changed, nor `started`, are as they were."""
+        state, policy = where
         known.waits = False
         alone: Run | None = None
         end, waits = 0.0, False
@@ -84,46 +90,46 @@ class CardTimes:
             if card is not old or (started and card.gpu.gpu_id in started):
                 runs = card.runs
                 if not self.whole or len(runs) != 1:
-                    end, waits = _card_time(state, card, self._shape), any(run.after for run in runs)
+                    end, waits = _card_time(state, policy, card, self._shape), any(run.after for run in runs)
                     alone = None
                 elif runs[0] is not alone:
                     # A run that has several whole cards leaves them all at once.
                     alone = runs[0]
-                    end, waits = _expected_end(state, state.runs[alone.run_id]), bool(alone.after)
+                    end, waits = _expected_end(state, policy, state.runs[alone.run_id]), bool(alone.after)
                 known.ends[place] = end
                 known.lasting[place] = None if waits else card
                 known.waits = known.waits or waits
         known.cards, known.ranked = cards, sorted(known.ends)
 
 
-def _expected_end(state: PoolState, run: Run) -> float:
-    """When the run has to be gone by its declared time limit (or its notice); infinite where it has none."""
+def _expected_end(state: PoolState, policy: Policy, run: Run) -> float:
+    """When the run has to be gone by its declared time limit (or its notice); UNLIMITED or ENDLESS without one."""
     if is_leaving(run):
         if run.leaves_by is not None:
             return run.leaves_by
-        return _ENDLESS if run.noticed_at is None else run.noticed_at + run.grace_seconds
+        return UNLIMITED if run.noticed_at is None else run.noticed_at + run.grace_seconds
     job = state.jobs[run.job_id]
     if job.time_limit_seconds is None:
-        return _ENDLESS
+        return UNLIMITED if quota.is_preemptible(job, policy) else ENDLESS
     left = max(0.0, job.time_limit_seconds - job.used_seconds)
     if run.started_at is not None:
         return run.started_at + left
-    begins = max((_expected_end(state, state.runs[each]) for each in run.after), default=run.decided_at)
+    begins = max((_expected_end(state, policy, state.runs[each]) for each in run.after), default=run.decided_at)
     return begins + left
 
 
-def _card_time(state: PoolState, card: CardRoom, shape: Shape) -> float:
+def _card_time(state: PoolState, policy: Policy, card: CardRoom, shape: Shape) -> float:
     """When the card can serve one GPU of the shape."""
     if not card.runs:
         return NOW
     kind = placement.kind_of(shape)
     if kind is _WHOLE or card.kinds_later - {kind}:
-        return max([_expected_end(state, state.runs[run.run_id]) for run in card.runs])
+        return max([_expected_end(state, policy, state.runs[run.run_id]) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)
     if vram >= wanted[0] and slots >= wanted[1]:
         return NOW
-    ends = sorted((_expected_end(state, state.runs[run.run_id]), run.run_id) for run in card.runs)
+    ends = sorted((_expected_end(state, policy, state.runs[run.run_id]), run.run_id) for run in card.runs)
     for end, run_id in ends:
         for lease in state.runs[run_id].leases:
             if lease.gpu_id == card.gpu.gpu_id:

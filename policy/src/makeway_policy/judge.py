@@ -74,7 +74,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     beside = place_free(index, job) if room else None
     if beside is not None:
         return reservation.refusal_for(keeper, _nodes(beside))
-    refusal = _no_room(index, job, now, keeper if closed else None)
+    refusal = _no_room(index, job, now, keeper)
     return replace(refusal, detail={"kept_for": keeper.job_id})
 
 
@@ -123,27 +123,49 @@ def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
 
 
 def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
-    """(GPUs that are reserved for others, for whom). With somebody but no GPUs, all of them are."""
+    """(GPUs that are reserved for others, for whom). With somebody but no GPUs, he comes first wherever there is room.
+
+    That is so of jobs of CPU and memory only: what of a node each of them would get is not looked into.
+    """
     kept: frozenset[str] = frozenset()
     keeper: Reservation | None = None
     for held in _reservations(index, job, now):
         if reservation.passes(index.state, index.policy, job, held, now):
             continue
+        if not held.gpus:
+            if job.shape.gpus == 0:
+                return frozenset(), held
+            continue
         keeper = keeper or held
-        if held.start is None:
-            return frozenset(), held
         kept |= held.gpus
     return kept, keeper
 
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
-    yield from index.reservers.against(job, index.turns.of_job(job, now))
+    ahead = list(index.reservers.against(job, index.turns.of_job(job, now)))
+    yield from ahead
     if not index.reservers.guaranteed:
         return
     units = quota.needed_units(job, None, index.state)
     if quota.within_guarantee(index.state, job, max(1, units)):
         return
-    yield from index.reservers.reclaimers(job)
+    for held in index.reservers.reclaimers(job):
+        if not _waits_behind(index, held, ahead, now):
+            yield held
+
+
+def _waits_behind(index: Index, held: Reservation, ahead: Sequence[Reservation], now: float) -> bool:
+    """Whether what a job could reclaim is kept from it, too, for one of those who come first."""
+    if not ahead:
+        return False
+    state, policy = index.state, index.policy
+    job = state.jobs[held.job_id]
+    return any(
+        first in ahead
+        and not first.gpus.isdisjoint(held.gpus)
+        and not reservation.passes(state, policy, job, first, now)
+        for first in index.reservers.against(job, index.turns.of_job(job, now))
+    )
 
 
 def place_beside(index: Index, job: Job, hold: Run, now: float) -> Placed | None:
@@ -175,8 +197,8 @@ def place_free(index: Index, job: Job) -> Placed | None:
     return Placed(members=tuple(members))
 
 
-def _no_room(index: Index, job: Job, now: float, first: Reservation | None = None) -> Refusal:
-    """Nothing suitable is free, and nobody may be asked to leave; `first`: because of a job that comes before."""
+def _no_room(index: Index, job: Job, now: float, keeper: Reservation | None = None) -> Refusal:
+    """Nothing suitable is free, and nobody may be asked to leave, on what is not reserved for `keeper`."""
     if job.no_victims_until > now:
         until = moment(job.no_victims_until)
         return Refusal(
@@ -186,10 +208,10 @@ def _no_room(index: Index, job: Job, now: float, first: Reservation | None = Non
     shape = job.shape
     what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"
     why = f"class {job.class_name} may not preempt now"
-    if first is not None:
-        why = reservation.nobody_knows_when(first)
-    elif index.hosts.limit_of(job, now) is not None:
+    if index.hosts.limit_of(job, now) is not None:
         why = "no set of runs that would make room may be preempted for it now"
+    if keeper is not None:
+        why = f"{why}; {reservation.kept_for(keeper)}"
     return Refusal(reason=Reason.NO_ROOM, sentence=f"no node has room for {what} now, and {why}")
 
 

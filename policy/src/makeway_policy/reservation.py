@@ -1,21 +1,24 @@
 """Expected starts, and who may use the GPUs of one meanwhile.
 
 The first job in queue order, per set of competing GPUs, that is within quota and lacks only GPUs reserves the one
-placement with the earliest expected start. Order of checks for a later job that wants a GPU of it (the first that holds
-lets it pass):
+placement with the earliest expected start. Where no expected start can be given, that is the placement with the fewest
+GPUs in its way of which nobody knows when they are free: first those that nothing but their run's own end frees, then
+those whose run may have to leave. Order of checks for a later job that wants a GPU of it (the first that holds lets it
+pass):
  1. backfill is off: it waits
  2. its time limit, its grace and the time to prove the GPUs empty end before the expected start
  3. backfill is preemptible, and the reserver may preempt it when its turn comes, guards included
  4. no expected start can be given, and the reserver, once aged, could evict it
 A job that would run on borrowed GPUs respects in the same way a waiting job that could reclaim them, wherever that is
-in the queue. A reservation only shapes backfill; it holds nothing.
+in the queue, unless that one is kept from them itself. Whoever is within its guarantee respects no other team's job
+that would borrow. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from makeway_policy import placement, quota
-from makeway_policy.card_times import NOW, CardTimes, NodeTimes
+from makeway_policy.card_times import ENDLESS, NOW, UNLIMITED, CardTimes, NodeTimes
 from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, Reason, Refusal, Shape
@@ -25,12 +28,20 @@ from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Backfill, MayPreempt, Policy
 from makeway_policy.state import PoolState
 
-_ENDLESS = float("inf")
+_NOBODY_KNOWS = 1e20
+"""Starts beyond this are none, but ranks: the smaller, the fewer GPUs are in the way (see `_start`)."""
+
+_Place = tuple[float, str]
+_LAST: _Place = (ENDLESS, "")
 
 
 @value(frozen=True, kw_only=True, slots=True)
 class Reservation:
-    """What a waiting job is expected to get. `start` None: no expected start can be given, so `gpus` is empty."""
+    """What a waiting job is expected to get.
+
+    `start` None: no expected start can be given, and `gpus` are those that it is most likely to get. They are empty
+    where no node that takes placements suits, and for whoever asks for none.
+    """
 
     job_id: str
     start: float | None
@@ -47,10 +58,10 @@ class ExpectedStarts:
         self._noted: set[str] = set()
         self._filled: set[str] = set()
         self._size = max(1, shape.gpus)
-        self._order: list[tuple[float, str]] = []
-        self._place: dict[str, tuple[float, str]] = {}
+        self._order: list[_Place] = []
+        self._place: dict[str, _Place] = {}
         self._found: tuple[Job, Reservation] | None = None
-        self._searched_to = _ENDLESS
+        self._searched_to = _LAST
 
     def nodes_changed(self, node_ids: Iterable[str]) -> None:
         """Something on these nodes has changed."""
@@ -81,55 +92,54 @@ class ExpectedStarts:
             self._stale.add(node_id)
         elif node_id in self._place:
             self._filled.add(node_id)
-            if self._place[node_id][0] <= self._searched_to:
+            if self._place[node_id] <= self._searched_to:
                 self._found = None
 
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
         times = self.times.look_at(node_id, state, policy, rooms)
         if times is None or len(times.ranked) < self._size:
-            self._move(node_id, _ENDLESS)
+            self._move(node_id, None)
         else:
-            self._move(node_id, times.ranked[self._size - 1])
+            self._move(node_id, _start(times.ranked, 0, self._size))
 
     def _search(self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Reservation:
-        slots: list[tuple[float, str, int]] = []
-        self._searched_to = _ENDLESS
-        for start, node_id in self._soonest_first(state, policy, rooms):
-            if len(slots) >= job.shape.members:
-                last = sorted(slots)[job.shape.members - 1][0]
-                if start > last:
-                    self._searched_to = last
-                    break
-            if placement.node_allows(rooms[node_id].node, job):
-                slots.extend(self._member_slots(node_id))
-        chosen = sorted(slots)[: job.shape.members]
-        if len(chosen) < job.shape.members or chosen[-1][0] == _ENDLESS:
+        members = job.shape.members
+        chosen: list[tuple[float, str, int]] = []
+        self._searched_to = _LAST
+        for place in self._soonest_first(state, policy, rooms):
+            if len(chosen) == members and place > chosen[-1][:2]:
+                self._searched_to = chosen[-1][:2]
+                break
+            if placement.node_allows(rooms[place[1]].node, job):
+                for slot in self._member_slots(place[1]):
+                    insort(chosen, slot)
+                del chosen[members:]
+        if len(chosen) < members:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         size = self.shape.gpus
         gpus = [
             gpu_id for _, node_id, number in chosen for gpu_id in self._on(node_id).soonest()[number * size :][:size]
         ]
-        return Reservation(job_id=job.job_id, start=chosen[-1][0], gpus=frozenset(gpus))
+        start = chosen[-1][0]
+        return Reservation(job_id=job.job_id, start=start if start < _NOBODY_KNOWS else None, gpus=frozenset(gpus))
 
-    def _soonest_first(
-        self, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]
-    ) -> Iterator[tuple[float, str]]:
+    def _soonest_first(self, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Iterator[_Place]:
         """The nodes by when they could start a member; what was filled is put in its place as it is met."""
         position = 0
         while position < len(self._order):
-            start, node_id = self._order[position]
-            if node_id in self._filled:
-                self._refresh(node_id, state, policy, rooms)
+            place = self._order[position]
+            if place[1] in self._filled:
+                self._refresh(place[1], state, policy, rooms)
                 continue
-            yield start, node_id
+            yield place
             position += 1
 
     def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
         ranked, size = self._on(node_id).ranked, self._size
         count = 1 if self.shape.distinct_nodes else max(1, len(ranked) // size)
         count = min(count, self.shape.members)
-        return [(ranked[number * size + size - 1], node_id, number) for number in range(count)]
+        return [(_start(ranked, number * size, size), node_id, number) for number in range(count)]
 
     def _on(self, node_id: str) -> NodeTimes:
         found = self.times.known(node_id)
@@ -137,19 +147,34 @@ class ExpectedStarts:
             raise LookupError(f"node {node_id} has a place and was never looked at")
         return found
 
-    def _move(self, node_id: str, start: float) -> None:
-        """Put a node in its place; where no start can be given it has none."""
+    def _move(self, node_id: str, start: float | None) -> None:
+        """Put a node in its place; None: it has none, as too few cards there suit."""
         old = self._place.get(node_id)
-        if start <= self._searched_to or (old is not None and old[0] <= self._searched_to):
+        new = None if start is None else (start, node_id)
+        if (new is not None and new <= self._searched_to) or (old is not None and old <= self._searched_to):
             self._found = None
+        if old == new:
+            return
         if old is not None:
-            if old[0] == start:
-                return
             del self._order[bisect_left(self._order, old)]
             del self._place[node_id]
-        if start < _ENDLESS:
-            new = self._place[node_id] = (start, node_id)
+        if new is not None:
+            self._place[node_id] = new
             insort(self._order, new)
+
+
+def _start(ranked: Sequence[float], first: int, size: int) -> float:
+    """When `size` cards of a node are free, from the `first` on; `ranked` says it of each card, the soonest first.
+
+    Where nobody knows: how much is in the way, first the cards that are ENDLESS, then those that are UNLIMITED.
+    """
+    last = ranked[first + size - 1]
+    if last < UNLIMITED:
+        return last
+    limited, preemptible = bisect_left(ranked, UNLIMITED, first), bisect_left(ranked, ENDLESS, first)
+    end = first + size
+    endless, unlimited = max(0, end - preemptible), max(0, min(preemptible, end) - limited)
+    return _NOBODY_KNOWS * (1 + (endless * len(ranked) + unlimited))
 
 
 def competes(one: Shape, other: Shape, policy: Policy) -> bool:
@@ -179,26 +204,23 @@ def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: f
 
 def refusal_for(held: Reservation, room_on: tuple[str, ...]) -> Refusal:
     """Why a job does not use the free GPUs on these nodes, for which another waits."""
-    name = held.job_id
-    if held.start is None:
-        sentence = f"what is free is kept for job {name}, which comes first and could not evict this one later"
-    else:
-        when = "now" if held.start == NOW else f"at {moment(held.start)}"
-        sentence = f"what is free is kept for job {name}, which is expected to start {when}"
     return Refusal(
         reason=Reason.RESERVED_FOR_ANOTHER,
-        sentence=sentence,
-        detail={"job": name},
+        sentence=f"what is free is kept for job {held.job_id}, which {_comes_first(held)}",
+        detail={"job": held.job_id},
         room_on=room_on,
     )
 
 
-def nobody_knows_when(held: Reservation) -> str:
-    """Why whoever comes after a job without an expected start neither uses free GPUs nor takes victims."""
-    return (
-        f"job {held.job_id} comes first: when it can start is not known, as what it waits for has no time limit, and "
-        "it could not evict this one later"
-    )
+def kept_for(held: Reservation) -> str:
+    """That not all GPUs may be looked at, for whoever finds none."""
+    return f"some GPUs are kept for job {held.job_id}, which {_comes_first(held)}"
+
+
+def _comes_first(held: Reservation) -> str:
+    if held.start is None:
+        return "comes first and could not evict this one later; what it waits for has no time limit"
+    return f"is expected to start {'now' if held.start == NOW else f'at {moment(held.start)}'}"
 
 
 def _could_evict_once_aged(reserver: Job, job: Job, policy: Policy, now: float) -> bool:

@@ -7,6 +7,7 @@ whoever is behind it; and whoever could reclaim, against borrowers.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from makeway_policy import placement, priority, quota, reservation
 from makeway_policy.card_times import CardTimes
@@ -19,14 +20,16 @@ from makeway_policy.state import PoolState
 
 _LACKS_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF})
 _SHAPES_KEPT = 32
+_KEPT_LACKING = 1024
 _LOOKED_AT = 64
 _RECLAIMERS = 8
 """A borrower looks at the waiting jobs that could reclaim of so many shapes, first in queue order first."""
 
 _Wanted = tuple[str | None, str | None, frozenset[str], bool]
 
-_Claim = tuple[Key, str, int, Reservation]
-"""What decides who passes a reservation: the reserver's place, class and base, and what it is expected to get."""
+_Claim = tuple[Key, str, int, bool, Reservation]
+"""What decides who passes a reservation: the reserver's place, class and base, whether it would borrow, and what it is
+expected to get."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +76,7 @@ class Reservers:
         self._times: dict[placement.OfCard, CardTimes] = {}
         self._newest: ExpectedStarts | None = None
         self._first: list[tuple[Key, str]] | None = None
+        self._lacking: dict[tuple[Shape, frozenset[str], str | None], bool] = {}
         self._firsts: dict[str, tuple[tuple[int, bool], list[Bucket]]] = {}
         self._asked: set[str] = set()
         self._view = View()
@@ -101,8 +105,7 @@ class Reservers:
     def view(self) -> View:
         """Who reserves what, as things are; the same object as long as it is the same."""
         able, complete = self._able_to_reclaim()
-        behind = [(key, self._state.jobs[job_id]) for key, job_id in self._reservers()]
-        behind.extend(self._dispossessed())
+        behind = [*self._reservers(), *self._dispossessed()]
         reserving = tuple([self._claim(key, job) for key, job in behind])
         reclaiming = tuple([self._claim(key, job) for key, job in able])
         seen = self._view
@@ -111,7 +114,10 @@ class Reservers:
         return self._view
 
     def _claim(self, key: Key, job: Job) -> _Claim:
-        return (key, job.class_name, priority.base(job, self._policy), self.of(job))
+        return (key, job.class_name, priority.base(job, self._policy), self._would_borrow(job), self.of(job))
+
+    def _would_borrow(self, job: Job) -> bool:
+        return bool(self.guaranteed) and not quota.within_guarantee(self._state, job, _units(self._state, job))
 
     def _able_to_reclaim(self) -> tuple[list[tuple[Key, Job]], bool]:
         """Who any borrower could have to respect; and whether these are all that could ever matter."""
@@ -169,6 +175,11 @@ class Reservers:
         if teams is None or not self._asked.isdisjoint(teams):
             self._first = None
 
+    def hardware_changed(self) -> None:
+        """A node or its cards have come, gone, or take placements again or no more."""
+        self._first = None
+        self._lacking.clear()
+
     def node_changed(self, node_id: str) -> None:
         """Something on a node has changed: it is looked at when asked for."""
         for starts in self._starts.values():
@@ -183,15 +194,17 @@ class Reservers:
                 times.started_on(node_id, started)
 
     def against(self, job: Job, key: Key) -> Iterator[Reservation]:
-        """The reservations of jobs before `key` in the queue that want the same GPUs as the job."""
-        for their_key, job_id in self._reservers():
-            if their_key >= key:
-                break
-            reserver = self._state.jobs[job_id]
-            if job_id != job.job_id and reservation.competes(reserver.shape, job.shape, self._policy):
-                yield self.of(reserver)
-        for their_key, other in self._dispossessed():
-            if their_key < key and reservation.competes(other.shape, job.shape, self._policy):
+        """The reservations of jobs before `key` in the queue that want the same GPUs as the job.
+
+        Whoever is within its guarantee respects none of another team's job that would borrow: that one waits for it.
+        """
+        owns = bool(self.guaranteed) and quota.within_guarantee(self._state, job, _units(self._state, job))
+        for their_key, other in (*self._reservers(), *self._dispossessed()):
+            if their_key >= key or other.job_id == job.job_id:
+                continue
+            if owns and other.team != job.team and self._would_borrow(other):
+                continue
+            if reservation.competes(other.shape, job.shape, self._policy):
                 yield self.of(other)
 
     def _dispossessed(self) -> list[tuple[Key, Job]]:
@@ -216,33 +229,50 @@ class Reservers:
         starts.nodes_changed(self._rooms)
         return starts
 
-    def _reservers(self) -> list[tuple[Key, str]]:
-        """The first of each set of competing GPUs."""
+    def _reservers(self) -> list[tuple[Key, Job]]:
+        """The first of each set of competing GPUs; who lacks a node, and not only GPUs, leaves it to the next."""
         if self._first is None:
             self._asked.clear()
-            found = (
-                self._first_within_quota(lane, entries)
-                for lanes in self._waiting.values()
-                for lane, entries in lanes.items()
-            )
-            firsts = sorted(entry for entry in found if entry is not None)
             self._first = []
             shapes: list[Shape] = []
-            for entry in firsts:
-                shape = self._state.jobs[entry[1]].shape
+            lanes = (
+                self._within_quota(lane, entries) for lanes in self._waiting.values() for lane, entries in lanes.items()
+            )
+            firsts = [(*first, following) for following in lanes if (first := next(following, None)) is not None]
+            heapify(firsts)
+            while firsts:
+                key, job_id, following = heappop(firsts)
+                shape = self._state.jobs[job_id].shape
                 if not any(reservation.competes(shape, other, self._policy) for other in shapes):
-                    self._first.append(entry)
+                    if self._lacks_a_node(self._state.jobs[job_id]):
+                        if (behind := next(following, None)) is not None:
+                            heappush(firsts, (*behind, following))
+                        continue
+                    self._first.append((key, job_id))
                 shapes.append(shape)
-        return self._first
+        return [(key, self._state.jobs[job_id]) for key, job_id in self._first]
 
-    def _first_within_quota(self, lane: Lane, entries: list[Entry]) -> tuple[Key, str] | None:
+    def _lacks_a_node(self, job: Job) -> bool:
+        if job.shape.gpus == 0:
+            return False
+        wanted = (job.shape, job.avoid_nodes, job.resume_node)
+        if wanted not in self._lacking:
+            if len(self._lacking) >= _KEPT_LACKING:
+                self._lacking.clear()
+            self._lacking[wanted] = not self.of(job).gpus
+        return self._lacking[wanted]
+
+    def _within_quota(self, lane: Lane, entries: list[Entry]) -> Iterator[tuple[Key, str]]:
         for entry in entries[:_LOOKED_AT]:
             job = self._state.jobs[entry[3]]
             self._asked.add(job.team)
             units = quota.needed_units(job, None, self._state)
             if quota.refusal_of(self._state, self._policy, job, units) is None:
-                return self._turns.key(lane, entry), entry[3]
-        return None
+                yield self._turns.key(lane, entry), entry[3]
+
+
+def _units(state: PoolState, job: Job) -> int:
+    return max(1, quota.needed_units(job, None, state))
 
 
 def _wanted(shape: Shape) -> _Wanted:

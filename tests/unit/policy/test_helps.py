@@ -66,7 +66,8 @@ def test_whoever_waits_behind_a_job_that_nobody_knows_the_start_of_is_told_so(po
     found = told(pool, "small")
     assert found.refusal is not None
     assert found.refusal.sentence == (
-        "no node has room for 1 GPUs now, and job large comes first: when it can start is not known, as what it waits "
-        "for has no time limit, and it could not evict this one later"
+        "no node has room for 1 GPUs now, and no set of runs that would make room may be preempted for it now; some "
+        "GPUs are kept for job large, which comes first and could not evict this one later; what it waits for has no "
+        "time limit"
     )
     assert found.would_help[0] == "the start or the end of job large, which comes first"

@@ -110,8 +110,10 @@ def test_who_can_never_run_any_more_keeps_nothing_for_itself() -> None:
     step(state, 1.0)
     state.put_job(job(2, "normal", Shape(gpus=2)))
     step(state, 2.0)
-    state.put_job(job(3, "normal", Shape(gpus=1), preemptible=False))
+    state.put_job(job(3, "normal", Shape(gpus=1, nodes=frozenset({"n0"})), preemptible=False))
     assert [type(choice) for choice in step(state, 3.0)] == [Wait]
+    lifecycle.run_released(state, "j1.1", 4.0)
+    state.remove_job("j1")
     state.remove_gpu("n0/1")
     wait, start = step(state, 4.0)
     assert isinstance(wait, Wait)
@@ -152,10 +154,11 @@ def test_a_gang_that_only_a_reservation_kept_out_reserves_once_its_room_is_taken
     state.put_job(job(3, "normal", Shape(gpus=1, gpu_type="A100", members=2, distinct_nodes=True)))
     assert told(step(state, 1.0)) == {"j2": Reason.TEAM_LIMIT, "j3": Reason.RESERVED_FOR_ANOTHER}
     state.put_job(job(4, "urgent", Shape(gpus=1, nodes=frozenset({"n1"}))))
-    state.put_job(job(5, "normal", Shape(gpus=1), preemptible=False))
+    state.put_job(job(5, "normal", Shape(gpus=1, gpu_type="A100"), preemptible=False))
     choices = step(state, 2.0)
     assert [choice.job_id for choice in choices if isinstance(choice, Start)] == ["j4"]
-    assert told(choices)["j5"] is Reason.RESERVED_FOR_ANOTHER
+    (refusal,) = [choice.refusal for choice in choices if isinstance(choice, Wait) and choice.job_id == "j5"]
+    assert (refusal.reason, refusal.detail) == (Reason.RESERVED_FOR_ANOTHER, {"job": "j3"})
 
 
 def test_a_holder_moves_once_it_has_aged_past_the_one_for_whom_a_free_card_was_kept() -> None:

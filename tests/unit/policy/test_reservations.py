@@ -1,0 +1,171 @@
+"""Jobs whose start nobody knows, and who passes them: as little as possible is kept, and nobody waits in a circle."""
+
+from typing import Any
+
+import pytest
+from makeway_policy import wakeups
+from makeway_policy.model import NodeHealth, Reason
+
+Pool = Any
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits is judged again by the rules for large pools."""
+    monkeypatch.setattr(wakeups, "FEW", 0)
+
+
+@pytest.fixture
+def two_that_serve(pool: Pool) -> Pool:
+    """Two nodes on which one GPU each serves without an end, the others train; `wide` wants a node for itself."""
+    for node in ("node-a", "node-b"):
+        pool.add_node(node, 3)
+        pool.submit(f"serves-{node}", pri=1000, preemptible=False, nodes=frozenset({node}))
+        pool.submit(f"trains-{node}", gpus=2, pri=200, nodes=frozenset({node}))
+    pool.submit("wide", gpus=3, pri=1000, preemptible=False, at=1)
+    return pool
+
+
+def test_whoever_needs_none_of_what_is_kept_for_a_job_without_an_expected_start_takes_victims(
+    two_that_serve: Pool,
+) -> None:
+    pool = two_that_serve
+    pool.submit("small", gpus=2, pri=1000, preemptible=False, at=2)
+    pool.run_until(20)
+    assert pool.evictions == {"trains-node-b": 1}
+    assert pool.node_of("small") == "node-b"
+    assert reason(pool, "wide") is Reason.NO_ROOM
+
+
+def test_one_placement_stays_for_a_job_without_an_expected_start(two_that_serve: Pool) -> None:
+    """Else a stream of small jobs that it could not evict would take every node in turn."""
+    pool = two_that_serve
+    for number in range(4):
+        pool.submit(f"small-{number}", gpus=2, pri=1000, preemptible=False, at=2 + number)
+    pool.cancel("serves-node-a", at=30)
+    pool.run_until(50)
+    assert pool.node_of("small-0") == "node-b"
+    assert [pool.starts_of(f"small-{number}") for number in (1, 2, 3)] == [[], [], []]
+    assert pool.node_of("wide") == "node-a"
+
+
+def test_what_is_free_is_kept_where_the_fewest_gpus_stand_in_the_way(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 4)
+    pool.submit("serves-a", gpus=2, pri=90, preemptible=False, nodes=frozenset({"node-a"}))
+    pool.submit("serves-b", gpus=1, pri=90, preemptible=False, nodes=frozenset({"node-b"}))
+    pool.submit("wide", gpus=4, pri=80, at=1)
+    for number in range(4):
+        pool.submit(f"small-{number}", pri=70, preemptible=False, at=2 + number)
+    pool.run_until(20)
+    assert {name for name in pool.running() if name.startswith("small")} == {"small-0", "small-1"}
+    assert {pool.node_of("small-0"), pool.node_of("small-1")} == {"node-a"}
+    assert reason(pool, "small-2") is Reason.RESERVED_FOR_ANOTHER
+
+
+def test_what_could_be_told_to_leave_stands_in_the_way_less_than_what_could_not(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 4)
+    pool.submit("serves-a", pri=90, preemptible=False, nodes=frozenset({"node-a"}))
+    pool.submit("trains-b", gpus=2, pri=90, nodes=frozenset({"node-b"}))
+    pool.submit("wide", gpus=4, pri=80, at=1)
+    for number in range(4):
+        pool.submit(f"small-{number}", pri=70, preemptible=False, at=2 + number)
+    pool.run_until(20)
+    assert {pool.node_of(name) for name in pool.running() if name.startswith("small")} == {"node-a"}
+    assert {name for name in pool.running() if name.startswith("small")} == {"small-0", "small-1", "small-2"}
+
+
+def test_nothing_is_kept_for_whoever_lacks_a_node(pool: Pool) -> None:
+    """It lacks more than GPUs: the next one in the queue reserves."""
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 2)
+    pool.change_node("node-a", at=1, health=NodeHealth.DEAD)
+    pool.submit("runs", pri=90, dur=100, time_limit_seconds=100)
+    pool.submit("four", gpus=4, pri=80, at=2)
+    pool.submit("two", gpus=2, pri=70, at=3)
+    pool.submit("short", pri=60, preemptible=False, at=4, dur=10, time_limit_seconds=10)
+    pool.submit("long", pri=60, preemptible=False, at=5, dur=500, time_limit_seconds=500)
+    pool.run_until(150)
+    assert pool.starts_of("short") == [4]
+    assert pool.starts_of("two") == [100]
+    assert pool.starts_of("long") == []
+
+
+def test_a_node_that_comes_back_is_kept_for_whoever_lacked_it(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 1)
+    pool.submit("serves", pri=90, preemptible=False, nodes=frozenset({"node-a"}))
+    pool.change_node("node-a", at=1, health=NodeHealth.DEAD)
+    pool.submit("four", gpus=4, pri=80, at=2)
+    pool.submit("fills", pri=70, at=3, preemptible=False)
+    pool.change_node("node-a", at=9, health=NodeHealth.READY)
+    pool.submit("late", pri=60, preemptible=False, at=10)
+    pool.run_until(20)
+    assert pool.starts_of("fills") == [3]
+    assert pool.starts_of("late") == []
+    assert reason(pool, "late") is Reason.RESERVED_FOR_ANOTHER
+
+
+def test_whoever_is_within_its_guarantee_does_not_wait_for_one_who_would_borrow(pool: Pool) -> None:
+    """The borrower waits for it: what it could reclaim is not started on. Neither would ever start."""
+    pool.add_node("node-a", 4)
+    pool.add_team("owner", guarantee=1)
+    pool.submit("serves", gpus=2, team="guest", pri=90, preemptible=False)
+    pool.submit("wide", gpus=4, team="guest", pri=80, at=1)
+    pool.submit("own", team="owner", pri=70, preemptible=False, at=2)
+    pool.run_until(10)
+    assert pool.starts_of("own") == [2]
+
+
+def test_whoever_is_within_its_guarantee_waits_for_another_who_is(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_team("owner", guarantee=1)
+    pool.add_team("other", guarantee=4)
+    pool.submit("serves", gpus=2, team="guest", pri=90, preemptible=False)
+    pool.submit("wide", gpus=4, team="other", pri=80, at=1)
+    pool.submit("own", team="owner", pri=70, preemptible=False, at=2)
+    pool.run_until(10)
+    assert pool.starts_of("own") == []
+
+
+def test_the_order_within_a_team_is_the_queues(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_team("owner", guarantee=1)
+    pool.submit("serves", gpus=2, team="guest", pri=90, preemptible=False)
+    pool.submit("wide", gpus=4, team="owner", pri=80, at=1)
+    pool.submit("own", team="owner", pri=70, preemptible=False, at=2)
+    pool.run_until(10)
+    assert pool.starts_of("own") == []
+
+
+def test_a_reserver_whose_team_comes_to_borrow_is_passed(pool: Pool) -> None:
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 1, type_name="other")
+    pool.add_team("owner", guarantee=1)
+    pool.add_team("other", guarantee=4)
+    pool.submit("serves", gpus=2, team="guest", pri=90, preemptible=False, gpu_type="gpu-x")
+    pool.submit("wide", gpus=4, team="other", pri=80, at=1, gpu_type="gpu-x")
+    pool.submit("own", team="owner", pri=70, preemptible=False, at=2, gpu_type="gpu-x")
+    pool.submit("elsewhere", team="other", pri=60, at=5, gpu_type="other")
+    pool.run_until(10)
+    assert pool.starts_of("own") == [5]
+
+
+def test_a_borrower_may_have_what_its_owner_may_not(pool: Pool) -> None:
+    """The owner waits behind another, who could evict the borrower later, but not the owner."""
+    pool.add_node("node-a", 4)
+    pool.add_team("owner", guarantee=1)
+    pool.add_team("other", guarantee=4)
+    pool.submit("serves", gpus=2, team="guest", pri=90, preemptible=False)
+    pool.submit("wide", gpus=4, team="other", pri=80, at=1)
+    pool.submit("own", team="owner", pri=70, preemptible=False, at=2)
+    pool.submit("borrows", team="guest", pri=60, at=3)
+    pool.run_until(10)
+    assert pool.starts_of("own") == []
+    assert pool.starts_of("borrows") == [3]
+
+
+def reason(pool: Pool, job_id: str) -> Reason | None:
+    refusal = pool.state.jobs[job_id].refusal
+    return None if refusal is None else refusal.reason
