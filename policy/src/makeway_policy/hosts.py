@@ -107,7 +107,7 @@ class Hosts:
         """How far the job may reach for victims as things are; None if it may take none."""
         team = self.state.team(job.team)
         if team.guarantee > 0 and quota.within_guarantee(self.state, job, quota.needed_units(job, None, self.state)):
-            return self.limit_of(job, now)
+            return _ANYBODY if self.policy.preemption else None
         return self._by_priority(job, now)
 
     def _by_priority(self, job: Job, now: float) -> Threshold | None:

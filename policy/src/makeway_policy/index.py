@@ -83,7 +83,8 @@ class Index:
         bucket.searched = bucket.head
         self.reservers.block(bucket)
         job = self.state.jobs[bucket.head]
-        limit = self.hosts.limit_of(job, now) if job.no_victims_until <= now else None
+        # Once its team is within its guarantee with it, it is judged again, and may reach further.
+        limit = self.hosts.limit_now(job, now) if job.no_victims_until <= now else None
         overrides = priority.class_of(job, self.policy).overrides_minimum_run
         self.agenda.blocked.add(bucket, job, limit, overrides=overrides, limited=self.rights.limit(job.team))
         if limited:
