@@ -10,23 +10,19 @@ from itertools import count
 from math import inf
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.document import (
     ActionEntry,
-    Every,
     JobEntry,
     Live,
     Scenario,
     ScenarioFile,
     Sweep,
     TeamEntry,
-    Variant,
 )
-from makeway_simulator.scenario.forms import TAGS
 from makeway_simulator.scenario.nodes import CaseNode, nodes_of
+from makeway_simulator.scenario.variants import LISTED, PlacedEntry, changed, entries_of, of_place, varied
 from makeway_simulator.scenario.wanted import Expectation
 from makeway_simulator.setting import SILENCE_SECONDS
 
@@ -40,7 +36,6 @@ TEAM: Final = "team"
 """The team of a job that names none."""
 
 LIMIT_SPARE_SECONDS: Final = 2.0
-_LISTED: Final = ("at", "team", "pri", "gpus", "dur", "time_limit", "grace", "placed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +86,7 @@ class Case:
 def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
     """All cases of a file: as it stands, then its variants. Raises ScenarioError."""
     title = file.id or "scenario"
-    found = list(_swept(title, file))
+    found = list(_swept(title, file, entries_of(file.jobs or ())))
     names = [variant.name for variant in file.variants]
     for number, variant in enumerate(file.variants):
         where = f"variants[{number}]"
@@ -100,48 +95,20 @@ def cases_of(file: ScenarioFile) -> tuple[Case, ...]:
         own = variant.model_fields_set & {*Scenario.model_fields, "change"}
         places = {name: f"{where}.{name}" for name in own}
         try:
-            found.extend(
-                replace(case, places=places) for case in _swept(f"{title}, {variant.name}", _varied(file, variant))
-            )
+            scenario = varied(file, variant)
+            entries = changed(scenario.jobs or (), variant.change)
+            cases = _swept(f"{title}, {variant.name}", scenario, entries)
+            found.extend(replace(case, places=places) for case in cases)
         except ScenarioError as error:
             raise error.within(places) from error
     return tuple(found)
 
 
-def _varied(file: ScenarioFile, variant: Variant) -> Scenario:
-    given = {name: getattr(variant, name) for name in variant.model_fields_set & set(Scenario.model_fields)}
-    changed = file.model_copy(update={"live": None, **given})
-    return changed.model_copy(update={"jobs": tuple(_changed(changed.jobs or (), variant.change))})
-
-
-def _changed(jobs: tuple[JobEntry, ...], change: Mapping[str, Mapping[str, Any]]) -> Iterator[JobEntry]:
-    known = {name for job in jobs for name in (job.id, *notation.names(job.id))}
-    for target in change:
-        if target != "all" and not {target, *notation.names(target)} <= known:
-            raise ScenarioError(f"change.{target}", "there is no such job")
-    for job in jobs:
-        values = {
-            name: value
-            for target, given in change.items()
-            if target in ("all", job.id) or job.id in notation.names(target)
-            for name, value in given.items()
-        }
-        try:
-            given = job.model_dump(exclude_unset=True, by_alias=True)
-            yield JobEntry.model_validate({**given, **values}) if values else job
-        except ValidationError as error:
-            detail = error.errors()[0]
-            target = next(name for name in change if name in ("all", job.id) or job.id in notation.names(name))
-            place = ".".join(str(part) for part in detail["loc"] if part not in TAGS)
-            problem = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-            raise ScenarioError(f"change.{target}.{place}", problem) from error
-
-
-def _swept(name: str, scenario: Scenario) -> Iterator[Case]:
+def _swept(name: str, scenario: Scenario, entries: tuple[PlacedEntry, ...]) -> Iterator[Case]:
     actions = scenario.actions or ()
     sweeps = [action.at for action in actions if isinstance(action.at, Sweep)]
     if not sweeps:
-        yield _case(name, scenario, actions)
+        yield _case(name, scenario, entries, actions)
     elif len(sweeps) > 1:
         raise ScenarioError("actions", "only one action may have a sweep for its time")
     else:
@@ -149,7 +116,7 @@ def _swept(name: str, scenario: Scenario) -> Iterator[Case]:
             fixed = tuple(
                 action.model_copy(update={"at": at}) if isinstance(action.at, Sweep) else action for action in actions
             )
-            yield _case(f"{name}, at {at:g}", scenario, fixed)
+            yield _case(f"{name}, at {at:g}", scenario, entries, fixed)
 
 
 def _times(sweep: Sweep) -> Iterator[float]:
@@ -160,10 +127,10 @@ def _times(sweep: Sweep) -> Iterator[float]:
         yield round(at, 9)
 
 
-def _case(name: str, scenario: Scenario, actions: tuple[ActionEntry, ...]) -> Case:
+def _case(name: str, scenario: Scenario, entries: tuple[PlacedEntry, ...], actions: tuple[ActionEntry, ...]) -> Case:
     if scenario.cluster is None or not scenario.cluster.nodes:
         raise ScenarioError("cluster", "there is no node")
-    jobs = tuple(job for number, entry in enumerate(scenario.jobs or ()) for job in _jobs(entry, f"jobs[{number}]"))
+    jobs = tuple(job for placed in entries for job in _jobs(placed.entry, placed.where))
     if len(jobs) > JOBS_MOST:
         raise ScenarioError("jobs", f"{len(jobs)} jobs; a scenario has at most {JOBS_MOST}")
     doubled = {name for name, number in Counter(job.name for job in jobs).items() if number > 1}
@@ -210,7 +177,7 @@ def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
     except ValueError as error:
         raise ScenarioError(f"{where}.id", str(error)) from error
     for place, name in enumerate(found):
-        one = {field_name: _of_place(entry, field_name, place, len(found), where) for field_name in _LISTED}
+        one = {field_name: of_place(entry, field_name, place, len(found), where) for field_name in LISTED}
         dur = one["dur"]
         if dur is not None and one["time_limit"] is not None and not 0 <= dur < inf:
             raise ScenarioError(f"{where}.dur", f"{dur} is no number of seconds of 0 or more")
@@ -223,17 +190,6 @@ def _jobs(entry: JobEntry, where: str) -> Iterator[CaseJob]:
             placed=one["placed"],
             where=where,
         )
-
-
-def _of_place(entry: JobEntry, name: str, place: int, size: int, where: str) -> Any:
-    given = getattr(entry, name)
-    if isinstance(given, Every):
-        return given.start + place * given.every
-    if not isinstance(given, list | tuple):
-        return given
-    if len(given) != size:
-        raise ScenarioError(f"{where}.{name}", f"{len(given)} values for {size} names")
-    return given[place]
 
 
 def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:

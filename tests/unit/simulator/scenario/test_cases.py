@@ -77,6 +77,31 @@ def test_a_variant_takes_the_place_of_whole_fields_and_changes_single_jobs() -> 
     assert equal.jobs[0].dur == 9
 
 
+def test_a_change_of_some_of_a_range_is_of_these_alone() -> None:
+    jobs = [{"id": "a-1..a-3", "pri": [1, 2, 3], "at": {"from": 5, "every": 10}}, {"id": "b", "pri": 4}]
+    change = {"a-2": {"dur": 9, "pri": 7}, "a-3, b": {"dur": [11, 12], "at": {"from": 1, "every": 2}}}
+    _, changed = cases(jobs=jobs, variants=[{"name": "v", "change": change}])
+    assert [(job.name, job.at, job.spec["priority"], job.dur, job.where) for job in changed.jobs] == [
+        ("a-1", 5, 1, None, "jobs[0]"), ("a-2", 15, 7, 9, "jobs[0]"),
+        ("a-3", 1, 3, 11, "jobs[0]"), ("b", 3, 4, 12, "jobs[1]"),
+    ]  # fmt: skip
+
+
+def test_a_change_of_a_whole_range_may_have_a_value_for_each_name() -> None:
+    for target in ("a-1..a-2", "a-1, a-2", "all"):
+        _, changed = cases(jobs=[{"id": "a-1..a-2"}], variants=[{"name": "v", "change": {target: {"pri": [1, 2]}}}])
+        assert [job.spec["priority"] for job in changed.jobs] == [1, 2], target
+
+
+def test_a_change_of_some_of_a_range_that_means_nothing_is_refused_by_its_name() -> None:
+    for change, named in (
+        ({"a-2": {"prio": 1}}, r"change\.a-2\.prio"),
+        ({"a-2..a-3": {"dur": [1, 2, 3]}}, r"change\.a-2\.\.a-3\.dur: 3 values for 2 names"),
+    ):
+        with pytest.raises(ScenarioError, match=named):
+            cases(jobs=[{"id": "a-1..a-3"}], variants=[{"name": "v", "change": change}])
+
+
 def test_a_change_of_an_unknown_job_or_field_is_refused() -> None:
     for change in ({"x": {"pri": 1}}, {"a": {"prio": 1}}):
         with pytest.raises(ScenarioError, match="change"):
