@@ -5,7 +5,7 @@ from makeway_policy.model import Refusal
 
 from makeway_simulator.book import Book, Live
 from makeway_simulator.outcome import EndKind, JobOutcome
-from makeway_simulator.record import Moment, Preemption, Record, Segment
+from makeway_simulator.record import HoldLost, Moment, Preemption, Record, Segment
 from makeway_simulator.trace import Cluster, TraceJob
 
 
@@ -53,6 +53,10 @@ class Accounts:
                 cost_gpu_seconds=victim.cost_gpu_seconds,
             )
         )
+
+    def hold_lost(self, run_id: str, now: float) -> None:
+        """A run that was kept GPUs for has lost them; one that never had any lease is not in the state any more."""
+        self.record.holds_lost.append(HoldLost(at=now, job_id=run_id.rpartition(".")[0]))
 
     def turned_away(self, job: TraceJob, refusal: Refusal) -> None:
         """A submit was refused."""

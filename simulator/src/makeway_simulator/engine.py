@@ -253,6 +253,8 @@ class Engine:
             machines.stop(choice.victim.run_id, choice.victim.grace_seconds, choice.victim.cause, EndKind.PREEMPTED)
             return True
         if isinstance(choice, Withdraw):
+            if choice.cause is StopCause.HOLD_EXPIRED:
+                machines.accounts.hold_lost(choice.run_id, machines.now)
             return machines.release_unstarted(choice.run_id)
         if isinstance(choice, Stop):
             machines.stop(choice.run_id, choice.grace_seconds, choice.cause)
@@ -269,6 +271,7 @@ class Engine:
             kind = EndKind.CANCELLED if victim.mode is Mode.CANCEL else EndKind.PREEMPTED
             machines.stop(victim.run_id, victim.grace_seconds, victim.cause, kind)
         for run_id in choice.stopped_holds:
+            machines.accounts.hold_lost(run_id, machines.now)
             machines.release_unstarted(run_id)
 
 

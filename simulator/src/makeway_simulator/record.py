@@ -43,6 +43,14 @@ class Preemption:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HoldLost:
+    """A job's hold that another took over, or that expired."""
+
+    at: float
+    job_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
     """The queue and the GPUs after a moment's decisions."""
 
@@ -63,6 +71,7 @@ class Record:
     outcomes: list[JobOutcome] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
+    holds_lost: list[HoldLost] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     ended: Counter[EndKind] = field(default_factory=Counter)
     running: tuple[str, ...] = ()

@@ -4,12 +4,13 @@
 2. a job never has two live runs, and every run but its last was evicted, failed and was tried again, or was lost
 3. a team's usage is the sum over its live runs, a number, never negative, and 0 when there are none
 4. a terminal state never changes; a job that is not preemptible is never told to make way
-5. nobody evicted starts again on the same GPUs while the job that it made way for still waits
+5. nobody evicted starts again on the same GPUs while the job that it made way for still waits, unless that has lost its
+   hold to another, or the hold has expired
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from makeway_policy import quota
@@ -17,24 +18,38 @@ from makeway_policy.model import LeaseState, NodeHealth, Run, StopCause
 from makeway_policy.rules import Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
+from makeway_simulator.record import HoldLost
+
 _OCCUPYING = frozenset({LeaseState.LIVE, LeaseState.LEAVING})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Debt:
+    """What a victim has given up, for whom and when."""
+
+    since: float
+    preemptor: str
+    gpus: frozenset[str]
 
 
 @dataclass(kw_only=True)
 class Watcher:
     """Remembers what it has seen, and notes each violation once.
 
-    `made_way` says for whom a job was told to make way, and when; others may follow it by the way.
+    `made_way` says for whom a job was told to make way, and when; others may follow it by the way. `holds_lost`, in
+    order of time, says who has no right any more to what it kept.
     """
 
     policy: Policy
     made_way: dict[tuple[str, float], str] = field(default_factory=dict)
+    holds_lost: Sequence[HoldLost] = ()
     violations: dict[str, None] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
     _started: set[str] = field(default_factory=set)
     _noticed: set[str] = field(default_factory=set)
-    _debts: dict[str, tuple[frozenset[str], set[str]]] = field(default_factory=dict)
+    _debts: dict[str, _Debt] = field(default_factory=dict)
+    _seen_lost: int = 0
 
     def look(self, now: float, state: PoolState) -> None:
         """Look at the state after a round of decisions."""
@@ -47,6 +62,8 @@ class Watcher:
                 yield f"{job_id} has come back after its end (4)"
         self._gone |= self._known - state.jobs.keys()
         self._known |= state.jobs.keys()
+        lost, self._seen_lost = self.holds_lost[self._seen_lost :], len(self.holds_lost)
+        self._forgive(lost)
         for run in state.runs.values():
             if run.started_at is not None and run.run_id not in self._started:
                 self._started.add(run.run_id)
@@ -54,15 +71,18 @@ class Watcher:
             if run.noticed_at is not None and run.run_id not in self._noticed:
                 self._noticed.add(run.run_id)
                 yield from self._on_notice(state, run)
+        self._forgive(lost)
 
     def _on_start(self, state: PoolState, run: Run) -> Iterator[str]:
-        gpus, preemptors = self._debts.pop(run.job_id, (frozenset[str](), set[str]()))
-        for _, waiting in self._debts.values():
-            waiting.discard(run.job_id)
-        same = gpus & {lease.gpu_id for lease in run.leases}
-        for preemptor in sorted(preemptors if same else ()):
-            if preemptor in state.jobs and not _has_started(state, preemptor):
-                yield f"{run.job_id} starts on {', '.join(sorted(same))} again, {preemptor} still waits for it (5)"
+        debt = self._debts.pop(run.job_id, None)
+        for victim, each in list(self._debts.items()):
+            if each.preemptor == run.job_id:
+                del self._debts[victim]
+        if debt is None or debt.preemptor not in state.jobs or _has_started(state, debt.preemptor):
+            return
+        same = debt.gpus & {lease.gpu_id for lease in run.leases}
+        if same:
+            yield f"{run.job_id} starts on {', '.join(sorted(same))} again, {debt.preemptor} still waits for it (5)"
 
     def _on_notice(self, state: PoolState, run: Run) -> Iterator[str]:
         if run.stop_cause is not StopCause.PREEMPTED:
@@ -72,7 +92,15 @@ class Watcher:
             return  # by hand
         if not quota.is_preemptible(state.jobs[run.job_id], self.policy):
             yield f"{run.job_id} is not preemptible and has to make way for {preemptor} (4)"
-        self._debts[run.job_id] = (frozenset(lease.gpu_id for lease in run.leases), {preemptor})
+        gpus = frozenset(lease.gpu_id for lease in run.leases)
+        self._debts[run.job_id] = _Debt(since=run.noticed_at or 0.0, preemptor=preemptor, gpus=gpus)
+
+    def _forgive(self, lost: Sequence[HoldLost]) -> None:
+        """Whoever has lost its hold is owed nothing of what was freed for it before."""
+        for each in lost:
+            for victim, debt in list(self._debts.items()):
+                if debt.preemptor == each.job_id and debt.since <= each.at:
+                    del self._debts[victim]
 
 
 def _has_started(state: PoolState, job_id: str) -> bool:

@@ -57,6 +57,7 @@ class Looker:
         self.watcher.policy = self.stage.policy
         for each in self.record.preemptions[len(self.watcher.made_way) :] if self.record is not None else ():
             self.watcher.made_way[each.victim, each.at] = each.preemptor
+        self.watcher.holds_lost = () if self.record is None else self.record.holds_lost
         self.watcher.look(now, state)
         hardware.forget_lost(state)
         if self.snapshots and self.snapshots[-1].at == now:

@@ -8,6 +8,7 @@ from makeway_policy import lifecycle
 from makeway_policy.model import Gpu, Job, Lease, LeaseState, Member, Node, Run, StopCause, Team
 from makeway_policy.presets import PLAIN
 from makeway_policy.state import PoolState
+from makeway_simulator.record import HoldLost
 from makeway_simulator.scenario.invariants import Watcher
 
 
@@ -70,7 +71,8 @@ def test_a_job_that_comes_back_after_its_end_is_seen(state: PoolState) -> None:
     assert any("(4)" in each for each in watcher.violations)
 
 
-def test_a_victim_that_starts_again_in_the_place_of_whoever_it_made_way_for_is_seen(state: PoolState) -> None:
+def watch_a_victim_come_back(state: PoolState, holds_lost: tuple[HoldLost, ...] = ()) -> list[str]:
+    """What is seen when `a` made way for `b`, and starts again while `b` waits."""
     watcher = Watcher(policy=PLAIN, made_way={("a", 5.0): "b"})
     leaving = run_of("a", lease_state=LeaseState.LEAVING, noticed_at=5.0, stop_cause=StopCause.PREEMPTED)
     state.put_run(leaving)
@@ -79,5 +81,18 @@ def test_a_victim_that_starts_again_in_the_place_of_whoever_it_made_way_for_is_s
     lifecycle.run_released(state, "b.1", 6.0)
     lifecycle.run_released(state, "a.1", 6.0)
     state.put_run(run_of("a", number=2))
+    watcher.holds_lost = holds_lost
     watcher.look(7.0, state)
-    assert [each for each in watcher.violations if "(5)" in each]
+    return [each for each in watcher.violations if "(5)" in each]
+
+
+def test_a_victim_that_starts_again_in_the_place_of_whoever_it_made_way_for_is_seen(state: PoolState) -> None:
+    assert watch_a_victim_come_back(state)
+
+
+def test_a_victim_may_start_again_when_whoever_it_made_way_for_has_lost_its_hold(state: PoolState) -> None:
+    assert not watch_a_victim_come_back(state, (HoldLost(at=6.0, job_id="b"),))
+
+
+def test_a_hold_that_was_lost_before_says_nothing_of_a_later_one(state: PoolState) -> None:
+    assert watch_a_victim_come_back(state, (HoldLost(at=4.0, job_id="b"),))
