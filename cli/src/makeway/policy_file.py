@@ -30,9 +30,14 @@ class GivenPolicy:
     file: Document | None = None
 
 
+def is_preset(name: str) -> bool:
+    """Whether the name is that of a preset; any other is a file's."""
+    return name in PRESETS
+
+
 def load_policy(name: str) -> GivenPolicy:
     """The policy of a preset or, for any other name, of a file; ``-`` is stdin. Raises SpecInvalid."""
-    if name in PRESETS:
+    if is_preset(name):
         return GivenPolicy(source=f"preset {name}", document={"preset": name}, policy=PRESETS[name])
     path = Path(name)
     if name != "-" and path.name == name and not path.suffix and not path.exists():

@@ -18,6 +18,7 @@ from makeway_simulator.physics import Physics
 from makeway_simulator.readers.event_log import read_event_log
 from makeway_simulator.readers.itp import read_itp
 from makeway_simulator.readers.muri import read_muri
+from makeway_simulator.readers import openb
 from makeway_simulator.readers.openb import read_nodes, read_orders, read_pods
 from makeway_simulator.readers.sacct import read_sacct
 from makeway_simulator.readers.swf import read_swf
@@ -145,6 +146,11 @@ def rivals() -> tuple[str, ...]:
 def is_rival(name: str) -> bool:
     """Whether the name is of a policy that exists only to be compared with."""
     return name in rivals_study.RIVALS
+
+
+def files_of(path: Path, trace_format: TraceFormat) -> tuple[Path, ...]:
+    """The files that a trace may be read from: `path` itself, or those of a folder."""
+    return openb.files_of(path) if trace_format is TraceFormat.OPENB else (path,)
 
 
 def read_trace(path: Path, trace_format: TraceFormat, skipping: Skipping) -> Trace:

@@ -1,6 +1,6 @@
 """``replay``: recorded traces on a virtual clock."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from makeway.commands.meaningless import refuse_given
+from makeway.commands.overwriting import refuse_overwriting
 from makeway.errors import ReplayRefused, SpecInvalid
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
-from makeway.policy_file import load_policy
+from makeway.policy_file import is_preset, load_policy
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -104,6 +105,8 @@ def replay(
     others = (*_OF_JOBS, *_OF_OUR_POLICY) if packing else _OF_PODS
     refuse_given(context, others, f"with --format {trace_format}")
     refuse_for_rivals(context, policy or [], _OF_OUR_POLICY)
+    read = ([] if orders is None else [orders]) if packing else policy_files(policy or [])
+    refuse_overwriting(context, "--report", report, [*replays.files_of(trace, trace_format), *read])
     found: list[Replay] = []
     for name in policy or ["frag" if packing else "makeway"]:
         if packing:
@@ -126,6 +129,11 @@ def refuse_for_rivals(context: typer.Context, policies: Collection[str], options
         refuse_given(
             context, options, f"under {' and '.join(dict.fromkeys(policies))}, which only starts and stops jobs"
         )
+
+
+def policy_files(names: Iterable[str]) -> list[str]:
+    """Those of the names that are read as files."""
+    return [name for name in names if not (is_preset(name) or name in ("makeway", "-") or replays.is_rival(name))]
 
 
 def rules_named(name: str) -> Policy | None:

@@ -8,6 +8,7 @@ import typer
 import yaml
 from makeway_policy.model import Mode
 from makeway_simulator import demo as demos
+from makeway_simulator import replay as replays
 from makeway_simulator import tune as tuning
 from makeway_simulator.comparison import Comparison, Difference, compare_policies
 from makeway_simulator.demo_page import demo_page
@@ -22,6 +23,7 @@ from makeway_simulator.workload import Mix, make
 from makeway.commands import replay as replaying
 from makeway.commands import scenario as scenarios
 from makeway.commands.meaningless import refuse_given
+from makeway.commands.overwriting import refuse_overwriting
 from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, finite, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
 from makeway.policy_file import load_policy
@@ -171,6 +173,8 @@ def tune(
 ) -> None:
     """Search policy values for the best alpha x utilisation - beta x wait - gamma x preemptions."""
     _refuse_of_other_workload(context, trace, ("jobs",))
+    read = [] if trace is None else replays.files_of(trace, trace_format)
+    refuse_overwriting(context, "--write", write, [*read, *replaying.policy_files([policy])])
     given = load_policy(policy)
     with refusals(), progress_bar("trials") as told:
         workload, cluster = _workload(_Source(trace, trace_format, skip_broken), nodes, Mix(jobs=jobs), seed)

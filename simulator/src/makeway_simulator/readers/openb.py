@@ -20,6 +20,12 @@ _POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"
 _GPUS_MOST: Final = 1024
 
 
+def files_of(folder: Path) -> tuple[Path, ...]:
+    """All files of a folder that are of the trace."""
+    names = (NODES, f"{_PODS}*.csv", ORDERS)
+    return tuple(sorted(each for name in names for end in ("", ".gz") for each in folder.glob(name + end)))
+
+
 def read_nodes(folder: Path, skipping: Skipping) -> list[NodeSpec]:
     """The nodes. Raises TraceError."""
     return read_rows(_plain_or_packed(folder, NODES), _NODE_COLUMNS, _node, skipping)
