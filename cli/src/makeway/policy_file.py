@@ -39,6 +39,9 @@ def load_policy(name: str) -> GivenPolicy:
     """The policy of a preset or, for any other name, of a file; ``-`` is stdin. Raises SpecInvalid."""
     if is_preset(name):
         return GivenPolicy(source=f"preset {name}", document={"preset": name}, policy=PRESETS[name])
+    if not name:
+        message = f"the policy's name is empty; it is a file or a preset: {', '.join(PRESETS)}"
+        raise SpecInvalid((SpecProblem(field="", message=message),))
     path = Path(name)
     if name != "-" and path.name == name and not path.suffix and not path.exists():
         message = f"is neither a file nor a preset; presets are {', '.join(PRESETS)}"

@@ -15,10 +15,10 @@ from makeway_simulator.errors import TraceError, UnknownChoice
 from makeway_simulator.outcome import EndKind, summarise, waits_by_class
 from makeway_simulator.packing import study as packing_study
 from makeway_simulator.physics import Physics
+from makeway_simulator.readers import openb
 from makeway_simulator.readers.event_log import read_event_log
 from makeway_simulator.readers.itp import read_itp
 from makeway_simulator.readers.muri import read_muri
-from makeway_simulator.readers import openb
 from makeway_simulator.readers.openb import read_nodes, read_orders, read_pods
 from makeway_simulator.readers.sacct import read_sacct
 from makeway_simulator.readers.swf import read_swf

@@ -117,10 +117,12 @@ def tune(search: Search, progress: Callable[[int], None] | None = None) -> Tunin
 
 
 def parse_fixed(texts: Sequence[str]) -> dict[str, float]:
-    """Read `name=number` items. Raises BadValue."""
+    """Read `name=number` items. Raises BadValue, and SimulatorError where a name comes twice."""
     found: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")
+        if name in found:
+            raise SimulatorError(f"{name} is fixed twice, to {found[name]:g} and by {text}")
         try:
             whole = name in SEARCHED and SEARCHED[name].whole
             found[name] = int(value) if whole else float(value)

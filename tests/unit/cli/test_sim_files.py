@@ -1,5 +1,6 @@
 """The files of the study verbs: what they read is not written over, and what other programs write is read."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -8,6 +9,16 @@ from makeway.exit_codes import ExitCode
 from makeway.main import app
 from typer.testing import CliRunner, Result
 
+EVENTS = """{"job_id": "a", "at": 0, "kind": "queued", "state": "QUEUED", "run": null, "data": {"gpus": 1}}
+{"job_id": "a", "at": 1, "kind": "running", "state": "RUNNING", "run": 1, "data": {}}
+{"job_id": "a", "at": 5, "kind": "succeeded", "state": "SUCCEEDED", "run": 1, "data": {}}
+"""
+ITP = "job_id,submission_time,duration,num_gpu\n1,0,5,1\n"
+SACCT = "JobID|Submit|ElapsedRaw|AllocTRES\n1|2026-01-01T00:00:00|5|gres/gpu=1\n"
+SWF = "%s1 0 5 60 2 -1 -1 2 60 -1 1 3 1 1 1 1 -1 -1\n"
+"""One job of two processors, under a header."""
+BOM = "\ufeff"
+"""What some programs begin a file with."""
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n0,8,0,100,bert,1000\n1,1,5000,10,dqn,1000\n"
 POLICY = "preset: plain\ndelta: 3\n"
 
@@ -68,3 +79,58 @@ def test_any_other_file_is_written_over(folder: Path) -> None:
     ):
         assert called(*arguments, "--report", target).exit_code == 0
     assert "<svg" in Path("plain").read_text()
+
+
+@pytest.mark.parametrize("end", [".txt", ".gz"])
+@pytest.mark.parametrize(
+    ("trace_format", "text"),
+    [("events", EVENTS), ("muri", MURI), ("itp", ITP), ("sacct", SACCT), ("swf", SWF % ""),
+     ("swf", SWF % "; MaxNodes: 2\n")],
+)  # fmt: skip
+def test_a_mark_before_the_first_line_is_no_part_of_it(folder: Path, trace_format: str, text: str, end: str) -> None:
+    replayed = []
+    for mark in ("", BOM):
+        path = folder / f"marked{end}"
+        whole = (mark + text).encode()
+        path.write_bytes(gzip.compress(whole) if end == ".gz" else whole)
+        result = called("replay", str(path), "--format", trace_format, "--output", "json")
+        assert result.exit_code == 0, result.output
+        replayed.append(json.loads(result.stdout))
+    assert replayed[0] == replayed[1]
+
+
+def test_files_of_openb_may_begin_with_a_mark(folder: Path) -> None:
+    for path in (*folder.glob("openb/*"), folder / "orders.jsonl"):
+        path.write_text(BOM + path.read_text())
+    assert called(*of_openb("orders.jsonl")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "header", ["; maxnodes: 3\n; MAXPROCS: 12\n", "; MaxNodes: 3\n; MaxNodes: 1\n; maxprocs: 12\n"]
+)
+def test_the_header_of_an_swf_trace_is_read_in_any_case(header: str) -> None:
+    Path("machine.swf").write_text(SWF % header)
+    replayed = called("replay", "machine.swf", "--format", "swf", "--output", "json")
+    assert json.loads(replayed.stdout)["nodes"] == "3x4"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["replay", "trace.csv", "--format", "muri", "--policy", ""], ["policy", "check", ""], ["sim", "tune", ""],
+     ["sim", "compare", "", "plain"]],
+)  # fmt: skip
+def test_a_policy_without_a_name_is_refused_as_that(arguments: list[str]) -> None:
+    refused = called(*arguments)
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "the policy's name is empty; it is a file or a preset: default, plain" in refused.stderr
+
+
+def test_a_scenario_without_a_name_is_refused_as_that() -> None:
+    refused = called("sim", "scenario", "")
+    assert (refused.exit_code, "the name of the file is empty" in refused.stderr) == (ExitCode.REFUSED, True)
+
+
+def test_a_value_that_is_fixed_twice_is_refused_by_name() -> None:
+    refused = called("sim", "tune", "--fix", "delta=5", "--fix", "delta=6", "--jobs", "3", "--trials", "1")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "delta is fixed twice" in refused.stderr

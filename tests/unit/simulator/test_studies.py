@@ -180,6 +180,8 @@ def test_a_value_that_is_not_searched_cannot_be_fixed() -> None:
         tune(replace(search, fixed={"colour": 1.0}))
     with pytest.raises(BadValue, match="name=number"):
         parse_fixed(["delta"])
+    with pytest.raises(SimulatorError, match=r"delta is fixed twice, to 5 and by delta=6"):
+        parse_fixed(["delta=5", "progress_weight=1", "delta=6"])
 
 
 def test_searched_paths_set_values_of_a_policy_file() -> None:

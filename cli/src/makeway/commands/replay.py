@@ -146,7 +146,7 @@ def rules_named(name: str) -> Policy | None:
     try:
         return load_policy("default" if name == "makeway" else name).policy
     except SpecInvalid as error:
-        if Path(name).exists() or name == "-":
+        if name and (Path(name).exists() or name == "-"):
             raise
         rivals = ", ".join(replays.rivals())
         raise ReplayRefused(f"{error}; policies to compare with are {rivals}") from error

@@ -50,6 +50,8 @@ class Document:
 
 def load(name: str, what: str) -> Document:
     """Reads a file; ``-`` is stdin. ``what`` says what it should be. Raises SpecInvalid."""
+    if not name:
+        raise SpecInvalid((SpecProblem(field="", message="the name of the file is empty"),))
     source = "stdin" if name == "-" else name
     try:
         raw = _read_stdin() if name == "-" else _read(Path(name))

@@ -3,8 +3,8 @@
 Fields used: 1 job number, 2 submit time (s), 4 run time (s), 5 allocated processors, 8 requested processors,
 9 requested time (s), 11 status, 12 user, 15 queue; -1 is unknown. Processors are taken as GPUs. A job without a run
 time or without processors was cancelled before it ran and is left out, and so are lines for parts of a job (status 2 to
-4), which has a line for the whole as well. Of the header comments `MaxNodes` and `MaxProcs` are read: the cluster it
-ran on. Where one is missing, or they do not divide, each processor is a node of its own.
+4), which has a line for the whole as well. Of the header comments `MaxNodes` and `MaxProcs` are read, in any case: the
+cluster it ran on. Where one is missing, or they do not divide, each processor is a node of its own.
 """
 
 import re
@@ -25,7 +25,7 @@ _NAMES: Final = (
 _UNKNOWN: Final = -1
 _PARTS: Final = frozenset({"2", "3", "4"})
 """Lines that tell of a part of a job, which has one more line for the whole."""
-_HEADER: Final = re.compile(r"\s*;\s*(MaxNodes|MaxProcs)\s*:\s*(\d{1,9})\b", re.ASCII)
+_HEADER: Final = re.compile(r"\s*;\s*(MaxNodes|MaxProcs)\s*:\s*(\d{1,9})\b", re.ASCII | re.IGNORECASE)
 
 
 def read_swf(path: Path, skipping: Skipping) -> Trace:
@@ -36,7 +36,7 @@ def read_swf(path: Path, skipping: Skipping) -> Trace:
     for number, text in lines_of(path):
         if not text.strip() or text.lstrip().startswith(";"):
             if said := _HEADER.match(text):
-                header.setdefault(said[1], int(said[2]))
+                header.setdefault(said[1].lower(), int(said[2]))
             continue
         try:
             job = _job(_row(str(path), number, text), known)
@@ -50,7 +50,7 @@ def read_swf(path: Path, skipping: Skipping) -> Trace:
 
 
 def _cluster(header: Mapping[str, int]) -> str | None:
-    nodes, processors = header.get("MaxNodes", 0), header.get("MaxProcs", 0)
+    nodes, processors = header.get("maxnodes", 0), header.get("maxprocs", 0)
     if nodes and processors and processors % nodes == 0:
         return f"{nodes}x{processors // nodes}"
     return f"{processors or nodes}x1" if processors or nodes else None

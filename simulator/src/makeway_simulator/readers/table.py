@@ -14,6 +14,8 @@ from makeway_simulator.errors import TraceError
 from makeway_simulator.limits import SECONDS_MOST
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_TEXT: Final = "utf-8-sig"
+"""With or without the mark (BOM) that some programs begin a file with."""
 _NO_NUMBER: Final = re.compile(r"[:,\[]\s*(NaN|-?Infinity)\b")
 
 Value = TypeVar("Value")
@@ -41,9 +43,7 @@ def open_text(path: Path) -> TextIO:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
-        return (
-            gzip.open(path, "rt", encoding="utf-8", newline="") if packed else path.open(encoding="utf-8", newline="")
-        )
+        return gzip.open(path, "rt", encoding=_TEXT, newline="") if packed else path.open(encoding=_TEXT, newline="")
     except OSError as error:
         raise TraceError(str(path), 0, 0, f"cannot be read: {error.strerror or error}") from error
 
@@ -172,7 +172,7 @@ def _header(path: Path, first: tuple[int, str], columns: Sequence[str], delimite
     number, text = first
     if not number:
         raise TraceError(str(path), 1, 1, f"is empty; its first line should name {', '.join(columns)}")
-    header = [cell.strip().removeprefix("\ufeff") for cell, _ in _split(text, delimiter)]
+    header = [cell.strip() for cell, _ in _split(text, delimiter)]
     missing = [name for name in columns if name not in header]
     if missing:
         raise TraceError(str(path), number, 1, f"the header lacks {', '.join(missing)}")
