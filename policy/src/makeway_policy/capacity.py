@@ -1,4 +1,5 @@
-"""What can never run: requests that no registered hardware could serve, however idle it is.
+"""What can never run: requests that no registered hardware could serve, however idle it is; and what cannot run before
+something that is out of use is used again.
 
 Lost nodes count (they may come back), and so do lost cards and quarantined and cordoned GPUs; MIG instances that their
 node no longer reports do not. Order of checks (the first that fails
@@ -11,11 +12,11 @@ is the limiting fact):
  6. room for all members of a gang
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from makeway_policy import placement
-from makeway_policy.model import Gpu, GpuHealth, LeaseKind, Node, Reason, Refusal, Shape
+from makeway_policy.model import Drain, Gpu, GpuHealth, LeaseKind, Node, NodeHealth, Reason, Refusal, Shape
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -28,7 +29,46 @@ class _Host:
 
 def never_fits(state: PoolState, policy: Policy, shape: Shape) -> Refusal | None:
     """The limiting fact, or None where the registered nodes could run the shape."""
-    hosts = [_Host(node=node, gpus=_whole(state, node)) for node in state.nodes.values()]
+    return _never_fits([_Host(node=node, gpus=_whole(state, node)) for node in state.nodes.values()], policy, shape)
+
+
+def out_of_use(state: PoolState, policy: Policy, shape: Shape) -> tuple[str, ...]:
+    """The nodes and GPUs that could run the shape and are out of use, each with what it is; none where others could.
+
+    They are all that it waits for: neither the end of a run nor time would let it start.
+    """
+    usable = [
+        _Host(node=node, gpus=[gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE])
+        for node in state.nodes.values()
+        if node.takes_placements
+    ]
+    if _never_fits(usable, policy, shape) is None or never_fits(state, policy, shape) is not None:
+        return ()
+    return tuple(_out_of_use(state, policy, shape))
+
+
+def _out_of_use(state: PoolState, policy: Policy, shape: Shape) -> Iterator[str]:
+    for node in state.nodes.values():
+        suiting = [gpu for gpu in _whole(state, node) if placement.suits(gpu, shape, policy)]
+        if not placement.node_admits(node, shape) or len(suiting) < shape.gpus:
+            continue
+        if not node.takes_placements:
+            yield f"node {node.node_id} ({_closed(node)})"
+            continue
+        for gpu in suiting if shape.gpus else ():
+            if gpu.health is not GpuHealth.AVAILABLE:
+                yield f"GPU {gpu.index} of {gpu.node_id} ({gpu.health})"
+
+
+def _closed(node: Node) -> str:
+    if node.health is not NodeHealth.READY:
+        return str(node.health)
+    if node.drain is not Drain.NO:
+        return "draining"
+    return "cordoned" if node.cordoned else f"takes no runs: {node.refusal}"
+
+
+def _never_fits(hosts: Sequence[_Host], policy: Policy, shape: Shape) -> Refusal | None:
     allowed = [host for host in hosts if placement.node_admits(host.node, shape)]
     if not allowed:
         return _never("no registered node has the labels or the name asked for", nodes=str(len(hosts)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from makeway_policy import begin, judge, placement, priority, protection
+from makeway_policy import begin, capacity, judge, placement, priority, protection
 from makeway_policy.candidates import protection_from, rule_for
 from makeway_policy.index import Index
 from makeway_policy.model import Drain, GpuHealth, Job, LeaseKind, NodeHealth, Reason, Refusal, Run
@@ -84,9 +84,13 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
     run = index.state.run_of(job.job_id)
     refusal = _refusal(index, job, now) if run is None else None
     for_ever = refusal is not None and _is_for_ever(refusal)
-    around = _possible_victims(index, job, now) if run is None and not for_ever else ()
+    waits = refusal is not None and refusal.reason in _WAITS_FOR_GPUS
+    missing = capacity.out_of_use(index.state, index.policy, job.shape) if waits else ()
+    around = _possible_victims(index, job, now) if run is None and not (for_ever or missing) else ()
     entry = _entry(index, job, now)
     expected_start, no_start = _expected_start(index, job, refusal, now)
+    if missing:
+        expected_start, no_start = None, f"all that could run it is out of use: {_listed(missing)}"
     return Explanation(
         job_id=job.job_id,
         q=priority.queue_value(job, index.policy, now)[0],
@@ -96,7 +100,7 @@ def _explain(index: Index, job: Job, now: float) -> Explanation:
         refusal=refusal,
         gpus=_gpus(index, job),
         possible_victims=around[:_SHOWN],
-        would_help=_would_help(index, job, refusal, around, now),
+        would_help=_in_use_again(missing) if missing else _would_help(index, job, refusal, around, now),
         wakes_at=None if for_ever else _wakes_at(index, job, around, now),
         expected_start=expected_start,
         no_start=no_start,
@@ -277,6 +281,16 @@ def _would_help(
         sentences.append("time: once aged, the job may take victims, where its class ever may")
     sentences.append("the end of runs on suitable GPUs, or another node with such GPUs")
     return tuple(sentences)
+
+
+def _in_use_again(missing: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"{_listed(missing)} in use again, or another node that has what the job asks for",)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    """The first few, and how many more there are."""
+    more = len(words) - _SHOWN
+    return ", ".join((*words[:_SHOWN], *((f"and {more} more",) if more > 0 else ())))
 
 
 def _what_would_fit(index: Index, job: Job, refusal: Refusal) -> str:

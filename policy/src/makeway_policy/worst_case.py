@@ -2,7 +2,7 @@
 
 A bound holds when everything that can stand in the way is preemptible by the job or has a maximum run time, and the
 classes above it are limited below the pool. It is summed from, in this order (the first that fails is the cause):
- 1. the registered nodes, and the team's limits, can take the job
+ 1. the registered nodes, and the team's limits, can take the job, and so can what is in use of them
  2. classes that stay above the job however long it waits are limited, over all teams, so far that they can never
     occupy a card too many on every node that could host it
  3. whoever is before it in the queue has a time limit
@@ -34,6 +34,9 @@ def worst_case_wait(state: PoolState, policy: Policy, job: Job, now: float) -> W
     never = capacity.never_fits(state, policy, job.shape) or quota.can_ever(state, policy, job)
     if never is not None:
         return WorstCase(seconds=None, cause=never.sentence)
+    missing = capacity.out_of_use(state, policy, job.shape)
+    if missing:
+        return WorstCase(seconds=None, cause=f"all that could run it is out of use, such as {missing[0]}")
     cause = _above(state, policy, job)
     if cause is not None:
         return WorstCase(seconds=None, cause=cause)

@@ -281,6 +281,25 @@ async def test_why_of_a_job_whose_only_node_is_dead_says_so_and_names_no_wait(lo
     assert why["detail"]["would_help"] == ["n7 being heard again", "another node that has what the job asks for"]
 
 
+async def test_why_of_a_job_whose_only_card_has_failed_names_it_and_no_end_of_a_run(lone_admission: Admission) -> None:
+    await add_node(lone_admission, "n7", 2)
+    job = await lone_admission.submitted(gpus=2)
+    await lone_admission.set_state(job, "QUEUED")
+    await lone_admission.database.execute("UPDATE job_states SET reason_code = 'no_room', reason = 'no room'")
+    stored = {"would_help": ["the end of runs on suitable GPUs"], "worst_case_wait": "2h"}
+    await _decided(lone_admission, job, 5, "wait", stored)
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert why["detail"]["would_help"] == stored["would_help"]
+    fault = "its driver has told of a fault: XID 79"
+    await lone_admission.database.execute(
+        "UPDATE gpus SET condition = 'quarantined', reason = $1 WHERE gpu_id = 'GPU-1'", fault
+    )
+    why = await lone_admission.get(f"/v1/jobs/{job}/why")
+    assert why["reason"].startswith(f"what could run it takes no runs now: GPU 1 of n7 ({fault})")
+    assert why["detail"]["would_help"] == ["GPU 1 of n7 in use again", "another node that has what the job asks for"]
+    assert why["detail"]["worst_case_wait"] == "unbounded: all that could run it takes no runs"
+
+
 async def test_why_of_a_job_on_a_card_that_is_not_well_says_so(lone_admission: Admission) -> None:
     job = await lone_admission.submitted()
     await add_node(lone_admission, "n7", 2)

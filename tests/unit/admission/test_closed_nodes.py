@@ -21,7 +21,7 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
 def gpu(node_id: str, **fields: Any) -> dict[str, Any]:
     return {
         "gpu_id": f"{node_id}/0", "node_id": node_id, "gpu_index": 0, "type_name": "A100", "capacity_mib": 80_000,
-        "capacity_slots": 4, "mig_profile": None, "condition": "ok", **fields,
+        "capacity_slots": 4, "mig_profile": None, "condition": "ok", "reason": "", "cordoned": False, **fields,
     }  # fmt: skip
 
 
@@ -99,3 +99,39 @@ def test_nothing_of_runs_elsewhere_is_said_to_help_or_to_bound_the_wait() -> Non
         "expected_start": "none: every node that could run it is closed",
         "worst_case_wait": "unbounded: every node that could run it is closed",
     }
+
+
+FAULT = "its driver has told of a fault: XID 79"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"condition": "quarantined", "reason": FAULT}, FAULT),
+        (
+            {"condition": "lost", "reason": "absent from its node's newest report"},
+            "absent from its node's newest report",
+        ),
+        ({"condition": "lost"}, "lost"),
+        ({"condition": "occupied", "reason": "used by process 7"}, "used by process 7"),
+        ({"cordoned": True}, "cordoned"),
+    ],
+)
+def test_a_card_that_is_out_of_use_is_named_where_nothing_else_could_run_it(fields: dict[str, Any], said: str) -> None:
+    cards = (gpu("n1"), gpu("n1", gpu_id="n1/1", gpu_index=1, **fields), gpu("n2"))
+    found = closed([node("n1"), node("n2")], *cards, gpus=2)
+    assert found is not None
+    assert found.reason == f"what could run it takes no runs now: GPU 1 of n1 ({said})"
+    assert found.helps == ("GPU 1 of n1 in use again",)
+    cause = "all that could run it takes no runs"
+    assert found.instead({})["worst_case_wait"] == f"unbounded: {cause}"
+    assert closed([node("n1"), node("n2")], *cards) is None
+
+
+def test_closed_nodes_and_cards_that_are_out_of_use_are_named_together() -> None:
+    cards = (gpu("n1"), gpu("n2", condition="quarantined", reason=FAULT), gpu("n3", type_name="H200", condition="lost"))
+    found = closed([node("n1", **DEAD), node("n2"), node("n3")], *cards, gpu_type="A100")
+    assert found is not None
+    assert found.reason.startswith("what could run it takes no runs now: n1 (declared dead by ann: on fire")
+    assert found.reason.endswith(f", GPU 0 of n2 ({FAULT})")
+    assert found.helps == ("n1 being heard again", "GPU 0 of n2 in use again")

@@ -1,4 +1,4 @@
-"""What is said of a job that only nodes could run which take no runs now: no wait for others will start it."""
+"""What is said of a job that only nodes or GPUs could run which take no runs now: no wait for others will start it."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ from makeway_admission.views import Row, note_of
 WAITS_FOR_GPUS: Final = (Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER, Reason.BACKING_OFF)
 """The reasons that nodes have anything to do with."""
 _SHOWN: Final = 3
-_NO_BOUND: Final = "every node that could run it is closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The nodes that could run a job, none of which takes runs, in words; `helps` is what would open each."""
+    """The nodes that could run a job, none of which takes runs, in words; `helps` is what would open each.
+
+    `gpus` are those of open nodes, each of which has too few left without them.
+    """
 
     nodes: tuple[str, ...]
+    gpus: tuple[str, ...]
     helps: tuple[str, ...]
 
     @property
     def reason(self) -> str:
         """Why the job waits."""
-        return f"no node that could run it takes runs now: {', '.join(_first(self.nodes))}"
+        what = "no node that could run it takes runs now" if not self.gpus else "what could run it takes no runs now"
+        return f"{what}: {', '.join(_first((*self.nodes, *self.gpus)))}"
 
     def instead(self, detail: Mapping[str, Any]) -> dict[str, Any]:
         """A stored explanation without what it says of runs elsewhere: whether they stay or leave changes nothing."""
-        ahead = {"expected_start": f"none: {_NO_BOUND}", "worst_case_wait": f"unbounded: {_NO_BOUND}"}
+        cause = "all that could run it takes no runs" if self.gpus else "every node that could run it is closed"
+        ahead = {"expected_start": f"none: {cause}", "worst_case_wait": f"unbounded: {cause}"}
         helps = [*_first(self.helps), "another node that has what the job asks for"]
         return {**detail, **ahead, "possible_victims": [], "would_help": helps}
 
@@ -49,7 +54,7 @@ class Closed:
 async def closed_to(store: Store, row: Row, policy: Policy) -> Closed | None:
     """What keeps a waiting job (a row of `get_job`) out of all nodes that could run it; None where one takes runs."""
     nodes = await store.list_nodes()
-    if all(_node(each).takes_placements for each in nodes):
+    if all(_node(each).takes_placements and not each["gpus_out"] for each in nodes):
         return None
     shape = shape_of(JobSpec.model_validate_json(json.dumps(row["spec"])))
     return closed_nodes(shape, nodes, await store.list_hardware(), policy)
@@ -61,18 +66,26 @@ def closed_nodes(shape: Shape, nodes: Sequence[Row], gpus: Sequence[Row], policy
     for gpu in gpus:
         on_node[gpu["node_id"]].append(gpu)
 
-    def could_run(row: Row) -> bool:
-        node, cards = _node(row), [_gpu(each) for each in on_node[row["node_id"]]]
+    def could_run(row: Row, *, now: bool) -> bool:
+        node, cards = _node(row), [_gpu(each) for each in on_node[row["node_id"]] if not (now and _is_out(each))]
         # First what costs little, as it tells of most nodes that they could not.
         if not node_admits(node, shape) or sum(suits(card, shape, policy) for card in cards) < shape.gpus:
             return False
         return never_fits(_alone(node, cards), policy, shape) is None
 
-    # Node by node, as a job has one member: few are closed, and mostly the first open one could run it.
-    able = [each for each in nodes if not _node(each).takes_placements and could_run(each)]
-    if not able or any(could_run(each) for each in nodes if _node(each).takes_placements):
+    # Node by node, as a job has one member: mostly the first open one could run it.
+    opened = [each for each in nodes if _node(each).takes_placements]
+    if any(could_run(each, now=True) for each in opened):
         return None
-    return Closed(nodes=tuple(map(_said, able)), helps=tuple(map(_help, able)))
+    closed = [each for each in nodes if not _node(each).takes_placements and could_run(each, now=False)]
+    short = [each["node_id"] for each in opened if could_run(each, now=False)]
+    out = [gpu for each in short for gpu in on_node[each] if _comes_back(gpu) and suits(_gpu(gpu), shape, policy)]
+    if not closed and not out:
+        return None
+    helps = (*map(_help, closed), *(f"{_name(each)} in use again" for each in out))
+    return Closed(
+        nodes=tuple(map(_said, closed)), gpus=tuple(f"{_name(each)} ({_fault(each)})" for each in out), helps=helps
+    )
 
 
 def _alone(node: Node, cards: Sequence[Gpu]) -> PoolState:
@@ -108,6 +121,24 @@ def _gpu(row: Row) -> Gpu:
         health=GpuHealth.LOST if row["condition"] == "lost" else GpuHealth.AVAILABLE,
         mig_profile=row["mig_profile"],
     )
+
+
+def _is_out(gpu: Row) -> bool:
+    """Whether it takes no new runs now."""
+    return bool(gpu["condition"] != "ok" or gpu["cordoned"])
+
+
+def _comes_back(gpu: Row) -> bool:
+    """Whether it is out of use for a time: a MIG instance that its node does not report any more is gone."""
+    return _is_out(gpu) and not (gpu["mig_profile"] and gpu["condition"] == "lost")
+
+
+def _name(gpu: Row) -> str:
+    return f"GPU {gpu['gpu_index']} of {gpu['node_id']}"
+
+
+def _fault(gpu: Row) -> str:
+    return str(gpu["reason"] or ("cordoned" if gpu["condition"] == "ok" else gpu["condition"]))
 
 
 def _said(row: Row) -> str:

@@ -297,13 +297,15 @@ SELECT coalesce(max(event_id), 0) FROM job_events;
 -- Nodes with what they carry.
 SELECT n.node_id, n.pool_id, n.state, n.accepts_runs, n.refusal, n.cordoned, n.drain, n.note, n.simulated, n.cpus, n.memory_mib,
        n.labels, n.agent_version, n.state_since,
-       count(g.gpu_id) AS gpus, count(g.gpu_id) FILTER (WHERE g.live_slots + g.leaving_slots > 0) AS gpus_leased
+       count(g.gpu_id) AS gpus, count(g.gpu_id) FILTER (WHERE g.live_slots + g.leaving_slots > 0) AS gpus_leased,
+       count(g.gpu_id) FILTER (WHERE g.condition <> 'ok' OR g.cordoned) AS gpus_out
 FROM nodes AS n LEFT JOIN gpus AS g ON g.node_id = n.node_id
 WHERE n.pool_id = :pool GROUP BY n.node_id ORDER BY n.node_id;
 
 -- name: list_hardware
 -- What the GPUs of the pool's nodes are, whatever is on them.
-SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.capacity_slots, g.mig_profile, g.condition
+SELECT g.gpu_id, g.node_id, g.gpu_index, g.type_name, g.capacity_mib, g.capacity_slots, g.mig_profile, g.condition,
+       g.reason, g.cordoned
 FROM gpus AS g JOIN nodes AS n ON n.node_id = g.node_id
 WHERE n.pool_id = :pool ORDER BY g.node_id, g.gpu_index, g.gpu_id;
 
