@@ -186,9 +186,18 @@ def _by_minimum_run(rules: JobClass, run: Run, policy: Policy, now: float) -> Pr
     ends_at = minimum_run_ends(rules, run, policy)
     if ends_at is None or ends_at <= now + _ROUNDING:
         return None
+    what = "its cool-down after a preemption" if _cools_down(rules, run, policy) else "its minimum run"
     if ends_at == _NEVER:
-        return Protection(guard=Guard.MINIMUM_RUN, until=None, sentence="it is about to start its minimum run")
-    return Protection(guard=Guard.MINIMUM_RUN, until=ends_at, sentence="it is inside its minimum run")
+        return Protection(guard=Guard.MINIMUM_RUN, until=None, sentence=f"it is about to start {what}")
+    return Protection(guard=Guard.MINIMUM_RUN, until=ends_at, sentence=f"it is inside {what}")
+
+
+def _cools_down(rules: JobClass, run: Run, policy: Policy) -> bool:
+    """Whether it is protected for longer than a run that no preemption came before."""
+    if not run.after_preemption:
+        return False
+    promoted = policy.promoted_minimum_run_seconds if run.promoted else 0.0
+    return rules.cool_down > max(rules.minimum_run_seconds, promoted)
 
 
 def _by_exemption(job: Job, run: Run, now: float) -> Protection | None:

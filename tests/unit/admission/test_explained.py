@@ -52,6 +52,12 @@ def test_the_next_look_never_lies_in_the_past(seconds: float, words: str, kept: 
     assert ("next_look_at" in now) is kept
 
 
+def test_a_timer_beyond_the_periodic_look_is_not_said_to_be_the_next_one() -> None:
+    every = "with the next change that concerns it, and at least every 1m"
+    assert said({"next_look_at": at(7200)}, 1) == {"next_look_at": at(7200), "next_look": every}
+    assert said({"next_look_at": at(7200)}, 7170)["next_look"] == "in 30s, or with the next change that concerns it"
+
+
 def test_without_a_timer_the_next_look_is_said_in_words() -> None:
     assert said({"next_look_at": None}, 1) == {
         "next_look": "with the next change that concerns it, and at least every 1m"

@@ -47,6 +47,20 @@ def test_by_hand_a_protected_run_is_refused_unless_forced(pool_under: PoolUnder)
     assert forced.explanation == "preempted by hand, although it is not preemptible"
 
 
+def test_a_run_after_a_preemption_is_said_to_cool_down_where_that_protects_it(pool_under: PoolUnder) -> None:
+    for cool_down, what, until in (
+        (300.0, "its cool-down after a preemption", "1970-01-01T00:06:15+00:00"),
+        (30.0, "its minimum run", "1970-01-01T00:02:15+00:00"),
+    ):
+        pool = pool_under(minimum_run_seconds=60.0, cool_down_seconds=cool_down)
+        pool.add_node("node-a", 1)
+        pool.submit("job-1", grace=5.0)
+        pool.run_until(70)
+        assert isinstance(pool.preempt("job-1"), Evict)
+        pool.run_until(100)
+        assert refused(pool.preempt("job-1")) == (Reason.PROTECTED, f"it is inside {what}, until {until}")
+
+
 def test_by_hand_no_end_is_promised_of_a_protection_that_time_does_not_end(pool_under: PoolUnder) -> None:
     pool = pool_under(preemptions_per_day=0)
     pool.add_node("node-a", 1)

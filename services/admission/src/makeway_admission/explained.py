@@ -89,9 +89,9 @@ def _expected_start(start: str, now: datetime, recheck_seconds: float) -> str:
 
 
 def _next_look(at: datetime | None, now: datetime, recheck_seconds: float) -> str:
-    if at is not None and at > now:
+    if at is not None and 0 < (at - now).total_seconds() <= recheck_seconds:
         return f"in {format_duration(math.ceil((at - now).total_seconds()))}, or with the next change that concerns it"
-    if at is not None and now - at < timedelta(seconds=_DUE_SECONDS):
+    if at is not None and timedelta(0) <= now - at < timedelta(seconds=_DUE_SECONDS):
         return "due now"
     return f"with the next change that concerns it, and at least every {format_duration(recheck_seconds)}"
 
