@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from makeway_policy import placement
 from makeway_policy.model import Drain, Gpu, GpuHealth, LeaseKind, Node, NodeHealth, Reason, Refusal, Shape
+from makeway_policy.quantities import quantity, verb
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -95,7 +96,8 @@ def _counts(allowed: Sequence[_Host], shape: Shape, policy: Policy) -> Refusal |
     slots = max(gpu.slots for host in allowed for gpu in host.gpus)
     if shape.shares is not None and shape.shares > slots:
         return _never(
-            f"a card has at most {slots} shares (the policy's max_shares) and the job asks for {shape.shares}",
+            f"a card has at most {quantity(slots, 'share')} (the policy's max_shares) and the job "
+            f"asks for {shape.shares}",
             max_shares=str(slots),
             asked=str(shape.shares),
         )
@@ -108,7 +110,7 @@ def _counts(allowed: Sequence[_Host], shape: Shape, policy: Policy) -> Refusal |
     most = max(per_node.values())
     if most < shape.gpus:
         return _never(
-            f"no node has more than {most} such GPUs and the job asks for {shape.gpus} on one node",
+            f"no node has more than {quantity(most, 'such GPU')} and the job asks for {shape.gpus} on one node",
             per_node=str(most),
             asked=str(shape.gpus),
         )
@@ -129,7 +131,8 @@ def _gang_limits(large: Sequence[_Host], per_node: dict[str, int], shape: Shape)
     if fitting >= shape.members:
         return None
     return _never(
-        f"at most {fitting} members of {shape.gpus} GPUs fit the registered nodes and the gang has {shape.members}",
+        f"at most {quantity(fitting, 'member')} of {quantity(shape.gpus, 'GPU')} {verb(fitting, 'fits', 'fit')} the "
+        f"registered nodes and the gang has {shape.members}",
         members=str(fitting),
         asked=str(shape.members),
     )
@@ -144,7 +147,7 @@ def _host_limits(hosts: Sequence[_Host], shape: Shape) -> Refusal | None:
     words, figures = [], {}
     if shape.cpus:
         figures["cpus"] = f"{shape.cpus:g}"
-        words.append(f"{figures['cpus']} CPUs")
+        words.append(quantity(shape.cpus, "CPU"))
     if shape.memory_mib:
         figures["memory_mib"] = str(shape.memory_mib)
         words.append(f"{figures['memory_mib']} MiB of memory")

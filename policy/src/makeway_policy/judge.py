@@ -18,6 +18,7 @@ from makeway_policy.least_growth import least_growth
 from makeway_policy.model import Job, LeaseKind, Member, Reason, Refusal, Run
 from makeway_policy.moments import moment
 from makeway_policy.priority import class_of
+from makeway_policy.quantities import quantity
 from makeway_policy.question import Question, preemptor_of
 from makeway_policy.reservation import Reservation
 from makeway_policy.rooms import NodeRoom, trial_room
@@ -206,7 +207,8 @@ def _no_room(index: Index, job: Job, now: float, keeper: Reservation | None = No
             sentence=f"no room is free, and after a failed start it takes no victims until {until}",
         )
     shape = job.shape
-    what = f"{shape.gpus} GPUs" if shape.members == 1 else f"{shape.members} x {shape.gpus} GPUs"
+    each = quantity(shape.gpus, "GPU")
+    what = each if shape.members == 1 else f"{shape.members} x {each}"
     why = f"class {job.class_name} may not preempt now"
     if index.hosts.limit_of(job, now) is not None:
         why = "no set of runs that would make room may be preempted for it now"

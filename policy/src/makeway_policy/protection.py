@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from makeway_policy.model import Group, Job, LeaseState, Run, RunState
 from makeway_policy.priority import class_of
+from makeway_policy.quantities import quantity, verb
 from makeway_policy.quota import is_preemptible_under
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import PoolState, is_leaving
@@ -155,12 +156,13 @@ def _by_budget(job: Job, rules: JobClass, opens_at: float | None, now: float) ->
         if opens_at <= now + _ROUNDING:
             return None
         returns_at = min(returns_at, opens_at)
+    number = rules.preemptions_per_day or 0
     # A class that allows no preemption at all has a day that always begins now, so it never ends.
-    ends = bool(rules.preemptions_per_day) or opens_at is not None
+    ends = number > 0 or opens_at is not None
     return Protection(
         guard=Guard.BUDGET,
         until=returns_at if ends else None,
-        sentence=f"its {rules.preemptions_per_day} preemptions of the last 24 h are used up",
+        sentence=f"its {quantity(number, 'preemption')} of the last 24 h {verb(number)} used up",
     )
 
 

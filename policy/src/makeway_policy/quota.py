@@ -15,6 +15,7 @@ from typing import NamedTuple
 from makeway_policy import placement
 from makeway_policy.model import Job, LeaseKind, Member, Mode, Percents, Reason, Refusal, Run, Team
 from makeway_policy.priority import class_of
+from makeway_policy.quantities import quantity, verb
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import UNITS_PER_GPU, PoolState, is_leaving, units_of
 
@@ -81,11 +82,12 @@ def refusal_of(
         if instead_of is not None:
             used = state.used_without(limit.key, instead_of)
         if used + units > round(limit.gpus * UNITS_PER_GPU):
+            in_use = used / UNITS_PER_GPU
             return Refusal(
                 reason=limit.reason,
                 sentence=(
-                    f"{limit.words} is {limit.gpus:g} GPUs: {used / UNITS_PER_GPU:g} are in use and the job asks for "
-                    f"{units / UNITS_PER_GPU:g}"
+                    f"{limit.words} is {quantity(limit.gpus, 'GPU')}: {in_use:g} {verb(in_use)} in use and the job "
+                    f"asks for {units / UNITS_PER_GPU:g}"
                 ),
                 detail={
                     "limit": f"{limit.gpus:g}",
@@ -162,7 +164,7 @@ def can_ever(state: PoolState, policy: Policy, job: Job, *, whatever_the_pool: b
             asked = units / UNITS_PER_GPU
             return Refusal(
                 reason=limit.reason,
-                sentence=f"{limit.words} is {limit.gpus:g} GPUs and the job asks for {asked:g}",
+                sentence=f"{limit.words} is {quantity(limit.gpus, 'GPU')} and the job asks for {asked:g}",
                 detail={"limit": f"{limit.gpus:g}", "asked": f"{asked:g}", "ever": "no"},
             )
     return None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from makeway_policy import capacity, placement, priority, quota
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, LeaseKind
+from makeway_policy.quantities import quantity
 from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import PoolState, is_leaving
 
@@ -72,7 +73,7 @@ def _above(state: PoolState, policy: Policy, job: Job) -> str | None:
         return f"class {above[0].name} stays above it and is not limited for every team"
     total = sum(each for each in allowed if each is not None)
     if total >= _spoilers(state, policy, job):
-        return f"classes above it may use {total:g} GPUs, enough to leave no node with room for it"
+        return f"classes above it may use {quantity(total, 'GPU')}, enough to leave no node with room for it"
     return None
 
 

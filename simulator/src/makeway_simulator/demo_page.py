@@ -5,6 +5,8 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final
 
+from makeway_policy.quantities import quantity
+
 from makeway_simulator.demo import CLUSTER, JOBS, LOST, Choice, DemoRun, Row, runs, table
 from makeway_simulator.outcome import EndKind
 from makeway_simulator.page import page
@@ -102,7 +104,7 @@ def told(record: Record) -> list[dict[str, Any]]:
 
 def _arrivals() -> Iterable[tuple[float, int, str, str]]:
     for job in JOBS:
-        cards = "1 GPU" if job.gpus == 1 else f"{job.gpus} GPUs"
+        cards = quantity(job.gpus, "GPU")
         yield job.submitted_at, 1, "arrival", f"{job.job_id} ({job.class_name}) arrives and asks for {cards}."
 
 

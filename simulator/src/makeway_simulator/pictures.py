@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeVar
 
+from makeway_policy.quantities import quantity, verb
+
 from makeway_simulator.outcome import EndKind, JobOutcome, quantile
 from makeway_simulator.record import Moment, Record, Segment
 
@@ -35,7 +37,7 @@ def timeline(segments: Iterable[Segment], record: Record, end: float) -> str:
         if len(rows) <= 64 or at % 8 == 0
     )
     more = record.cluster.gpus - len(rows)
-    note = f"<p class='note'>{more} more GPUs are not drawn.</p>" if more > 0 else ""
+    note = f"<p class='note'>{quantity(more, 'more GPU')} {verb(more)} not drawn.</p>" if more > 0 else ""
     return f"{_svg(height, marks + bars + _time_axis(height, end))}{note}"
 
 
@@ -50,7 +52,7 @@ def _bars(segment: Segment, rows: Mapping[str, int], end: float) -> str:
     x, ready, right = (_x(at, end) for at in (segment.started_at, segment.ready_at, segment.ended_at))
     width = max(0.6, right - x)
     told = (
-        f"{segment.job_id}, run {segment.run}, {len(segment.gpus)} GPUs: {span(segment.started_at)} to "
+        f"{segment.job_id}, run {segment.run}, {quantity(len(segment.gpus), 'GPU')}: {span(segment.started_at)} to "
         f"{span(segment.ended_at)}, {segment.kind.value}"
     )
     fill = f"hsl({_hue(segment.job_id)} 55% 60%)"

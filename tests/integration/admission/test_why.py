@@ -264,12 +264,12 @@ async def test_why_of_a_job_whose_only_node_is_dead_says_so_and_names_no_wait(lo
     job = await lone_admission.submitted(constraints={"nodes": ["n7"]})
     await lone_admission.set_state(job, "QUEUED")
     await lone_admission.database.execute(
-        "UPDATE job_states SET reason_code = 'no_room', reason = 'no node has room for 1 GPUs now' WHERE job_id = $1",
+        "UPDATE job_states SET reason_code = 'no_room', reason = 'no node has room for 1 GPU now' WHERE job_id = $1",
         job,
     )
     await _decided(lone_admission, job, 5, "wait", {"gpus": {"in use": 1}, "worst_case_wait": "2h"})
     why = await lone_admission.get(f"/v1/jobs/{job}/why")
-    assert why["reason"].startswith("no node has room for 1 GPUs now")
+    assert why["reason"].startswith("no node has room for 1 GPU now")
     assert why["detail"]["worst_case_wait"].startswith("1h59m")
     await lone_admission.database.execute(
         "UPDATE nodes SET state = 'DEAD', note = 'declared dead by ann: on fire', state_since = '2026-11-30T08:00:00Z'"

@@ -277,7 +277,7 @@ async def test_the_limit_of_each_user_holds(pool: PoolUnderTest) -> None:
     waiting = await row(pool, job)
     assert (waiting["reason_code"], waiting["reason"]) == (
         "team_limit",
-        "the limit of each user of team default is 1 GPUs: 1 are in use and the job asks for 1",
+        "the limit of each user of team default is 1 GPU: 1 is in use and the job asks for 1",
     )
     await set_team(pool, user_limit=2)
     assert await pool.state(job) == "STARTING"
@@ -290,7 +290,7 @@ async def test_a_limit_in_per_cent_moves_with_the_nodes(pool: PoolUnderTest) -> 
     await set_team(pool, percents='{"limit": 50}')
     job = await submitted(pool)
     reason = (await row(pool, job))["reason"]
-    assert reason == "the limit of team default, 50% of the pool, is 1 GPUs: 1 are in use and the job asks for 1"
+    assert reason == "the limit of team default, 50% of the pool, is 1 GPU: 1 is in use and the job asks for 1"
     large = await submitted(pool, gpus=2)
     assert await pool.state(large) == "UNSATISFIABLE"
     await pool.turn(second.report())
@@ -335,7 +335,7 @@ async def test_why_gives_the_expected_start_and_the_longest_wait(pool: PoolUnder
     await set_team(pool, gpu_limit=1)
     await pool.turn(await pool.command(runs, "set_priority", 600))
     told = await why(pool, await submitted(pool, class_name="low"))
-    assert told["worst_case_wait"].startswith("unbounded: classes above it may use 1 GPUs")
+    assert told["worst_case_wait"].startswith("unbounded: classes above it may use 1 GPU,")
 
 
 async def test_no_decision_is_older_than_the_wait_that_it_is_about(pool: PoolUnderTest) -> None:

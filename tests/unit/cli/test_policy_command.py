@@ -89,7 +89,7 @@ def test_check_says_what_is_wrong_by_line_and_asks_no_server(server: StubServer,
     assert (result.returncode, result.stdout) == (120, "")
     assert f"{file}:3:10: classes.high.graze: unknown field; did you mean grace?" in result.stderr
     file.write_text("classes:\n  high: {grace: 3s}\n")
-    assert "in order; 1 values differ from preset default" in makeway("policy", "check", str(file)).stdout
+    assert "in order; 1 value differs from preset default" in makeway("policy", "check", str(file)).stdout
     printed = makeway("policy", "check", str(file), "--output", "json").stdout
     assert json.loads(printed) == {"classes": {"high": {"grace": 3.0}}}
     assert server.requests == []
@@ -112,7 +112,7 @@ def test_apply_sends_what_the_file_says_and_prints_what_changes(server: StubServ
     assert server.requests[-1].query == {"dry_run": ["true"]}
     assert result.stdout.splitlines()[1].split() == ["classes.low.grace", "10s", "1m30s"]
     assert result.stdout.splitlines()[-1].split() == ["0123456789ab", "n", "t", "low", "QUEUED", "200", "150"]
-    assert result.stderr.splitlines() == ["and 1 more jobs", "dry run: nothing was changed"]
+    assert result.stderr.splitlines() == ["and 1 more job", "dry run: nothing was changed"]
     assert "policy 4 holds in pool default" in makeway("policy", "apply", "fifo").stderr
     assert server.requests[-1].json == {"preset": "fifo"}
 

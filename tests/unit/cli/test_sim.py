@@ -190,7 +190,7 @@ def test_a_scenario_under_another_policy(tmp_path: Path) -> None:
         ("dur: 100", "duration: 100", "4:23", "jobs[0].duration: unknown field; did you mean dur?"),
         ("within: 0", "wihtin: 0", "8:30", "wihtin: unknown field; did you mean within?"),
         ("evicted: low", "evicted: lwo", "7:6", "there is no job lwo"),
-        ("dur: 100", "dur: [1, 2]", "4:23", "2 values for 1 names"),
+        ("dur: 100", "dur: [1, 2]", "4:23", "2 values for 1 name"),
         ("id: high", "id: low", "3:1", "given twice: low"),
     ],
 )

@@ -69,7 +69,7 @@ def test_whoever_waits_behind_a_job_that_nobody_knows_the_start_of_is_told_so(po
     found = told(pool, "small")
     assert found.refusal is not None
     assert found.refusal.sentence == (
-        "no node has room for 1 GPUs now, and no set of runs that would make room may be preempted for it now; some "
+        "no node has room for 1 GPU now, and no set of runs that would make room may be preempted for it now; some "
         "GPUs are kept for job large, which comes first and could not evict this one later; what it waits for has no "
         "time limit"
     )

@@ -13,6 +13,7 @@ from typing import Final
 
 import httpx
 import typer
+from makeway_policy.quantities import quantity
 from makeway_schemas.api import ClusterView, GpuView, Health, NodeView
 from pydantic import ValidationError
 
@@ -122,7 +123,7 @@ def _processes(folder: ClusterFolder) -> Iterator[Finding]:
     for child in state.children.values():
         well = child.state is ChildState.HEALTHY
         detail = child.state + (f": {child.reason}" if child.reason and not well else "")
-        detail += f"; started again {child.restarts} times" if child.restarts else ""
+        detail += f"; started again {quantity(child.restarts, 'time')}" if child.restarts else ""
         mend = "" if well else f"read {folder.root / 'logs' / child.name}.log; it is started again by itself"
         yield Finding(check=child.name, verdict=Verdict.OK if well else Verdict.FAIL, detail=detail, mend=mend)
 
@@ -223,7 +224,7 @@ def _nodes(nodes: Iterable[NodeView]) -> Iterator[Finding]:
         elif not node.accepts_runs:
             yield Finding(check=check, verdict=Verdict.WARN, detail=f"takes no runs: {node.refusal}", mend="see detail")
         else:
-            yield Finding(check=check, detail=f"{node.gpus} GPUs" + (" (simulated)" if node.simulated else ""))
+            yield Finding(check=check, detail=quantity(node.gpus, "GPU") + (" (simulated)" if node.simulated else ""))
     if not found:
         yield Finding(check="nodes", verdict=Verdict.FAIL, detail="none has registered", mend="start a node agent")
 
@@ -261,4 +262,4 @@ def _nvml() -> Iterator[Finding]:
         mend = "with a GPU: install NVIDIA's driver; without: makeway up --simulate 4xA100-80GB"
         yield Finding(check="driver", verdict=Verdict.WARN, detail=detail, mend=mend)
     else:
-        yield Finding(check="driver", detail=f"{driver}, {count} GPUs")
+        yield Finding(check="driver", detail=f"{driver}, {quantity(count, 'GPU')}")

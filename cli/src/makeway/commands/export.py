@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final, TextIO
 
 import typer
+from makeway_policy.quantities import quantity
 from makeway_schemas.api import EventView
 
 from makeway.commands.options import State, connect
@@ -32,7 +33,7 @@ def export(
     with connect(state_dir) as client:
         events = client.history(after=after)
         count = _print(events) if path is None else _write_file(path, events)
-    say(f"{count} events" + (f" in {path}" if path else ""))
+    say(quantity(count, "event") + (f" in {path}" if path else ""))
 
 
 def _print(events: Iterable[EventView]) -> int:

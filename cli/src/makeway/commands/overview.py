@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
+from makeway_policy.quantities import quantity
 from makeway_schemas.api import ClusterView, GpuTypeFigures, PreemptionView
 from makeway_schemas.durations import format_duration
 
@@ -80,7 +81,7 @@ def _type_row(figures: GpuTypeFigures) -> tuple[str, ...]:
     notes = ["simulated"] if figures.simulated else []
     notes += measured(figures.readings_age_seconds)
     if figures.unknown_readings:
-        notes.append(f"{figures.unknown_readings} readings unknown, left out")
+        notes.append(f"{quantity(figures.unknown_readings, 'reading')} unknown, left out")
     return (
         figures.pool,
         figures.type_name,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from makeway_policy.document import completed, flattened, sources, to_document
 from makeway_policy.presets import PRESETS
+from makeway_policy.quantities import quantity, verb
 from makeway_schemas.api import PolicyApplied, PolicyView
 
 from makeway.commands.options import Output, State, connect
@@ -55,7 +56,8 @@ def check(file: File, output: Output = OutputFormat.TEXT) -> None:
         print_json(given.document)
         return
     count = len([path for path in flattened(given.document) if path not in ("preset", "name")])
-    print_out(f"{given.source}: in order; {count} values differ from preset {given.document.get('preset', 'default')}")
+    differ = f"{quantity(count, 'value')} {verb(count, 'differs', 'differ')}"
+    print_out(f"{given.source}: in order; {differ} from preset {given.document.get('preset', 'default')}")
 
 
 @app.command("apply")
@@ -126,7 +128,7 @@ def _print_changes(done: PolicyApplied) -> None:
 def _say_what_happened(done: PolicyApplied, dry_run: bool) -> None:
     unseen = done.jobs_changed - len(done.jobs)
     if unseen > 0:
-        say(f"and {unseen} more jobs")
+        say(f"and {quantity(unseen, 'more job')}")
     if dry_run:
         say("dry run: nothing was changed")
     elif done.applied:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
+from makeway_policy.quantities import quantity, verb
 from makeway_runtime import tracing
 from makeway_schemas.api import FieldProblem, JobDetail, JobPage, Submitted
 from makeway_schemas.ids import is_job_id, new_job_id
@@ -223,7 +224,7 @@ def _team_refusal(result: Answer, *, team: str) -> Refused:
         case Outcome.UNKNOWN_TEAM:
             return refused(ProblemCode.UNKNOWN_TEAM, f"there is no team {team}; an admin sets teams up", field="team")
         case Outcome.QUEUE_FULL:
-            detail = f"{bound} jobs of team {team} are waiting, which is its maximum"
+            detail = f"{quantity(bound, 'job')} of team {team} {verb(bound)} waiting, which is its maximum"
             return refused(ProblemCode.QUEUE_FULL, detail, headers={"Retry-After": "10"})
         case Outcome.TEAM_LIMIT:
             return refused(ProblemCode.OVER_LIMIT, f"must be at most {bound}, the limit of team {team}", field="gpus")
@@ -231,16 +232,18 @@ def _team_refusal(result: Answer, *, team: str) -> Refused:
             detail = f"must be at most {bound}, the limit of each user of team {team}"
             return refused(ProblemCode.OVER_LIMIT, detail, field="gpus")
         case Outcome.HARD_GROUPS_ALLOWANCE:
-            detail = f"team {team} is allowed {bound} GPUs of jobs in hard groups"
+            detail = f"team {team} is allowed {quantity(bound, 'GPU')} of jobs in hard groups"
             return refused(ProblemCode.NOT_ALLOWED, detail, field="group")
         case Outcome.CLASS_LIMIT:
             detail = f"must be at most {bound}, the limit of team {team} for this class"
             return refused(ProblemCode.OVER_LIMIT, detail, field="gpus")
         case Outcome.CLASS_ALLOWANCE:
-            detail = f"team {team} is allowed {bound} GPUs in this class, which needs an allowance"
+            detail = f"team {team} is allowed {quantity(bound, 'GPU')} in this class, which needs an allowance"
             return refused(ProblemCode.NOT_ALLOWED, detail, field="class")
         case _:
-            detail = f"team {team} is allowed {bound} GPUs of jobs that cannot be preempted, or not at some time"
+            detail = (
+                f"team {team} is allowed {quantity(bound, 'GPU')} of jobs that cannot be preempted, or not at some time"
+            )
             return refused(ProblemCode.NOT_ALLOWED, detail, field="preemptible")
 
 

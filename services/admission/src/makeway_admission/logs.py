@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query
+from makeway_policy.quantities import quantity, verb
 from makeway_schemas.ids import job_of
 from starlette.responses import Response
 
@@ -160,7 +161,8 @@ async def _follow_run(
                 return
             if run.ended and time.monotonic() - progress_at > LAST_BYTES_SECONDS:
                 missing = run.expected - offset
-                yield Note(run=run.number, message=f"{missing} bytes of run {run.number} have not come from its node")
+                said = f"{quantity(missing, 'byte')} of run {run.number} {verb(missing, 'has', 'have')} not come"
+                yield Note(run=run.number, message=f"{said} from its node")
                 return
             await subscription.wait()
             if subscription.moved and not run.ended:

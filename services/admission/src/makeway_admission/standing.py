@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from makeway_policy.model import Mode, Trigger
+from makeway_policy.quantities import quantity
 from makeway_policy.rules import Policy
 from makeway_schemas.durations import format_duration
 from makeway_schemas.ids import run_id
@@ -66,7 +67,7 @@ def _unwell(gpu: Row) -> str:
 
 def _drained(drain: Row, row: Row, policy: Policy, decision: Row | None, now: datetime) -> str:
     """What is said of a job that runs on a node which is being emptied, and where the drain stands."""
-    stands = f"{_count(drain['runs'], 'run')} still there, {drain['leaving']} of them leaving"
+    stands = f"{quantity(drain['runs'], 'run')} still there, {drain['leaving']} of them leaving"
     where = f"it runs on {row['node_id']}, {note_of(drain)} ({stands})"
     if not _is_preemptible(row, policy):
         return f"{where}; it may not be preempted, so the node waits for its end"
@@ -78,10 +79,6 @@ def _drained(drain: Row, row: Row, policy: Policy, decision: Row | None, now: da
     if has_passed(until, now):
         return f"{where}; until {until} this protected its run: {protected}; it leaves with the next look"
     return f"{where}; until {until} this protects its run: {protected}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _is_preemptible(row: Row, policy: Policy) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from makeway_policy.quantities import quantity
 from makeway_policy.rules import Policy
 from makeway_schemas.amounts import percent_of, percent_text
 from makeway_schemas.api import FieldProblem, TeamBody
@@ -72,9 +73,9 @@ def _more_than_the_pool(team: str, body: TeamBody, teams: Sequence[Row], pool_gp
     if not pool_gpus or not body.guarantee or round(own + others, 6) <= pool_gpus:
         return None
     if not others:
-        return f"the guarantee is {own:g} GPUs and the pool has {pool_gpus}: it cannot be kept in full"
+        return f"the guarantee is {quantity(own, 'GPU')} and the pool has {pool_gpus}: it cannot be kept in full"
     return (
-        f"the guarantees of all teams come to {own + others:g} GPUs and the pool has {pool_gpus}: "
+        f"the guarantees of all teams come to {quantity(own + others, 'GPU')} and the pool has {pool_gpus}: "
         "they cannot all be kept at once"
     )
 

@@ -13,6 +13,7 @@ from makeway_policy.choices import Choice
 from makeway_policy.model import LeaseState as PolicyLeaseState
 from makeway_policy.model import Run
 from makeway_policy.model import StopCause as PolicyStopCause
+from makeway_policy.quantities import quantity, verb
 from makeway_schemas.states import EndCause, JobState, LeaseState, RunState, StopCause
 
 from makeway_scheduler import job_moves
@@ -89,11 +90,13 @@ def _reclass(ledger: Ledger, choice: policy_choices.Reclass, now: float) -> None
 
 def _start(ledger: Ledger, choice: policy_choices.Start, now: float) -> None:
     run = _add_run(ledger, choice.run, NO_VICTIMS, now)
-    where = f"{len(run.placement)} GPU(s) of {run.node_id}"
+    number = len(run.placement)
+    where = f"{quantity(number, 'GPU')} of {run.node_id}, which"
     if run.after:
-        sentence = f"follows {', '.join(sorted(run.after))} on {where}, which leave anyway"
+        leave = verb(len(run.after), "leaves", "leave")
+        sentence = f"follows {', '.join(sorted(run.after))} on {where} {leave} anyway"
     else:
-        sentence = f"starts on {where}, which are free"
+        sentence = f"starts on {where} {verb(number)} free"
     _decide(ledger, choice.job_id, now, choice="start", reason=sentence, detail=choice.explanation)
 
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from makeway_policy.quantities import quantity
 from makeway_runtime.kafka.messages import Incoming, PoisonFound
 from makeway_schemas.facts import BATCH_TYPE, Fact, FactBatch
 from pydantic import ValidationError
@@ -89,4 +90,4 @@ def parse(message: Incoming) -> Sequence[Fact]:
 def _sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    return f"{error.error_count()} problems; the first: {place}: {first['msg']}"
+    return f"{quantity(error.error_count(), 'problem')}; the first: {place}: {first['msg']}"

@@ -7,6 +7,8 @@ A folder holds `openb_node_list_gpu_node.csv`, one `openb_pod_list_WORKLOAD.csv`
 from pathlib import Path
 from typing import Any, Final
 
+from makeway_policy.quantities import quantity
+
 from makeway_simulator.errors import TraceError, UnknownChoice
 from makeway_simulator.packing.fleet import MILLI, NodeSpec, PodShape
 from makeway_simulator.packing.replay import Order
@@ -82,7 +84,7 @@ def _pod(row: Row) -> tuple[str, PodShape]:
     if gpus > 1 and milli != MILLI:
         raise row.refuse("gpu_milli", f"{milli} of each of {gpus} GPUs; only a single GPU can be shared")
     if gpus and not milli:
-        raise row.refuse("gpu_milli", f"nothing of {gpus} GPUs is asked for")
+        raise row.refuse("gpu_milli", f"nothing of {quantity(gpus, 'GPU')} is asked for")
     shape = PodShape(
         cpu_milli=row.whole("cpu_milli"),
         memory_mib=row.whole("memory_mib"),

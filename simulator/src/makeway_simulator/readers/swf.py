@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from makeway_policy.quantities import quantity
+
 from makeway_simulator.errors import TraceError
 from makeway_simulator.limits import GPUS_MOST
 from makeway_simulator.readers.table import Row, Skipping, lines_of
@@ -65,7 +67,7 @@ def _row(path: str, number: int, text: str) -> Row:
         end = start + len(word)
         cells[name] = (word, start + 1)
     if len(words) != len(_NAMES):
-        raise TraceError(path, number, max(1, end), f"{len(words)} fields where {len(_NAMES)} belong")
+        raise TraceError(path, number, max(1, end), f"{quantity(len(words), 'field')} where {len(_NAMES)} belong")
     return Row(path, number, text, cells)
 
 

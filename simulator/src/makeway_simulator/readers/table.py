@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Never, TextIO, TypeVar
 
+from makeway_policy.quantities import quantity, verb
+
 from makeway_simulator.errors import TraceError
 from makeway_simulator.limits import SECONDS_MOST
 
@@ -155,7 +157,14 @@ def rows_under(
         cells = _split(text, delimiter)
         if len(cells) != len(header):
             column = cells[min(len(cells), len(header)) - 1][1]
-            skipping.note(TraceError(str(path), number, column, f"{len(cells)} cells where {len(header)} belong"))
+            skipping.note(
+                TraceError(
+                    str(path),
+                    number,
+                    column,
+                    f"{quantity(len(cells), 'cell')} where {len(header)} {verb(len(header), 'belongs', 'belong')}",
+                )
+            )
             continue
         yield Row(str(path), number, text, dict(zip(header, cells, strict=True)))
 

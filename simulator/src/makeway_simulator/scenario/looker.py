@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from makeway_policy.explain import explain
 from makeway_policy.model import Job, LeaseState, NodeHealth, Refusal, Run
 from makeway_policy.priority import base
+from makeway_policy.quantities import quantity
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState, is_leaving
 from makeway_schemas.states import JobState
@@ -124,7 +125,7 @@ class Looker:
         found = explain(state, self.stage.policy, job.job_id, now)
         if found is None:
             return told
-        fails = [f"{number} GPUs {check}" for check, number in found.gpus.items()]
+        fails = [f"{quantity(number, 'GPU')} {check}" for check, number in found.gpus.items()]
         return "; ".join((told, *fails, *found.would_help))
 
 

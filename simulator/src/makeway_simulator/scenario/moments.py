@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from makeway_policy.quantities import quantity
 from makeway_schemas.states import JobState
 
 from makeway_simulator.scenario import notation
@@ -57,7 +58,7 @@ def _usage(seen: Snapshot, _: Expectation, wanted: Mapping[str, float]) -> Itera
     for team, number in wanted.items():
         found = seen.usage.get(team, 0.0)
         if not abs(found - number) < 1e-3:
-            yield f"team {team} uses {found:g} GPUs"
+            yield f"team {team} uses {quantity(found, 'GPU')}"
 
 
 def _capacity(seen: Snapshot, _: Expectation, wanted: Mapping[str, int]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from makeway_policy.quantities import quantity
 from pydantic import ValidationError
 
 from makeway_simulator.errors import ScenarioError
@@ -64,7 +65,7 @@ def of_place(entry: JobEntry, name: str, place: int, size: int, where: str) -> A
     if not isinstance(given, list | tuple):
         return given
     if len(given) != size:
-        raise ScenarioError(f"{where}.{name}", f"{len(given)} values for {size} names")
+        raise ScenarioError(f"{where}.{name}", f"{quantity(len(given), 'value')} for {quantity(size, 'name')}")
     return given[place]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from makeway_policy.quantities import quantity
 from makeway_schemas.states import JobState
 
 from makeway_simulator.scenario import notation
@@ -64,7 +65,7 @@ def _starts(past: Past, wanted: Mapping[str, int]) -> Iterator[str]:
     for name, number in notation.by_name(wanted).items():
         found = past.starts(name)
         if len(found) != number:
-            yield f"{name} started {len(found)} times{f', at {plain(found)}' if found else ''}"
+            yield f"{name} started {quantity(len(found), 'time')}{f', at {plain(found)}' if found else ''}"
 
 
 def _moments(of: Callable[[Past, str], list[float]]) -> Callable[[Past, Any], Iterator[str]]:

@@ -40,7 +40,7 @@ RIGHT_AND_WRONG = [
     ({"at": 5, "granted_mib": {"node-a": 1000}}, {"at": 99, "granted_mib": {"node-a": 1000}}),
     ({"at": 5, "usage": {"team-a": 1}}, {"at": 15, "usage": {"team-a": 1}}),
     ({"at": 5, "capacity": {"whole": 1}}, {"at": 5, "capacity": {"1g.5gb": 1}}),
-    ({"at": 6, "reason": {"large": ["one node", "cows|GPUs"]}}, {"at": 6, "reason": {"large": "cows"}}),
+    ({"at": 6, "reason": {"large": ["one node", "cows|GPU"]}}, {"at": 6, "reason": {"large": "cows"}}),
     ({"at": 5, "priority": {"low": 1}}, {"at": 5, "priority": {"low": 2}}),
     ({"at": 5, "node": {"low": "node-a"}}, {"at": 5, "node": {"low": "node-b"}}),
     ({"evictions": 1}, {"evictions": 0}),
