@@ -133,6 +133,19 @@ def test_a_wait_for_several_finds_all_of_them_before_it_waits_for_one(server: St
     assert [request.path for request in server.requests] == ["/v1/resolve"]
 
 
+def test_of_several_jobs_each_line_of_a_wait_names_its_job(server: StubServer, makeway: Makeway) -> None:
+    first, second = JOB_ID, "0123456789ac"
+    moves = sse({"sequence": 1, "state": "RUNNING"}, {"sequence": 2, "state": "SUCCEEDED", "kind": "succeeded"})
+    for job, name in ((first, "train"), (second, "eval")):
+        views = [job_detail(job_id=job, name=name, state=state) for state in ("QUEUED", "SUCCEEDED")]
+        server.on("GET", f"/v1/jobs/{job}", *views)
+        server.on("GET", f"/v1/jobs/{job}/events", Answer(pieces=moves))
+    server.on("GET", "/v1/resolve", {"job_id": first}, {"job_id": second})
+    result = makeway("wait", "train", second[:11] + "c")
+    lines = [line.removeprefix("makeway: ").split(" ", 1)[-1] for line in result.stderr.splitlines()]
+    assert lines == ["train RUNNING", f"{first} (train) SUCCEEDED", f"{second} RUNNING", f"{second} (eval) SUCCEEDED"]
+
+
 @pytest.mark.parametrize("pieces", [[b": still here\n\n"], log_events(b"step 1\n", end=False)])
 def test_a_run_that_times_out_says_that_the_job_goes_on(
     server: StubServer, makeway: Makeway, pieces: list[bytes]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from makeway_policy.quantities import quantity
 from makeway_schemas.api import EventView, JobDetail
 from makeway_schemas.durations import format_duration
 from makeway_schemas.states import TERMINAL, JobState
@@ -25,9 +26,10 @@ Patience = Annotated[float, typer.Option(parser=duration, metavar="DURATION", he
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, as a code and a sentence."""
+    """How a job ended, as a code and a sentence, with its name too where it is `named`."""
 
     job: JobDetail
+    named: bool = False
 
     @property
     def code(self) -> int:
@@ -37,26 +39,28 @@ class Ending:
     def __str__(self) -> str:
         job = self.job
         ran = f" after {format_duration(job.used_seconds)}" if job.used_seconds else ""
-        times = f", preempted {job.preemptions} time{'s' if job.preemptions > 1 else ''}" if job.preemptions else ""
+        times = f", preempted {quantity(job.preemptions, 'time')}" if job.preemptions else ""
         detail = job.message or job.reason
         code = f" with exit code {self.code}" if job.state is JobState.FAILED else ""
-        return f"job {job.job_id} {job.state}{code}{ran}{times}" + (f": {safe(detail)}" if detail else "")
+        name = f" ({safe(job.name)})" if self.named and job.name != job.job_id else ""
+        return f"job {job.job_id}{name} {job.state}{code}{ran}{times}" + (f": {safe(detail)}" if detail else "")
 
 
-def say_event(event: EventView) -> None:
-    """One line of progress for each move of the job."""
+def say_event(event: EventView, name: str = "") -> None:
+    """One line of progress for each move of the job, with the name where there are several to be told apart."""
     run = f" (run {event.run})" if event.run else ""
     reason = event.data.get("reason") or event.data.get("message") or ""
-    say(f"{event.at.astimezone():%H:%M:%S} {event.state}{run}" + (f": {reason}" if reason else ""))
+    whose = f"{safe(name)} " if name else ""
+    say(f"{event.at.astimezone():%H:%M:%S} {whose}{event.state}{run}" + (f": {reason}" if reason else ""))
 
 
-def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) -> JobDetail:
-    """Waits with progress on stderr and says how it ended."""
+def end_of(client: Client, job_id: str, timeout_seconds: float | None = None, *, name: str = "") -> JobDetail:
+    """Waits with progress on stderr and says how it ended; each line has the `name`, if there is one."""
     shown: list[str] = []
 
     def on_event(event: EventView) -> None:
         if shown[-1:] != [event.state] and event.state not in TERMINAL:
-            say_event(event)
+            say_event(event, name)
         shown.append(event.state)
 
     try:
@@ -64,7 +68,7 @@ def end_of(client: Client, job_id: str, timeout_seconds: float | None = None) ->
     except KeyboardInterrupt:
         say_detached(job_id)
         raise
-    say(str(Ending(job)))
+    say(str(Ending(job, named=bool(name))))
     return job
 
 
@@ -113,17 +117,27 @@ def wait(
     """
     client = connect(state_dir, patience_seconds=patience)
     with client:
-        ended = _ends_of(client, [client.resolve(reference) for reference in jobs], timeout)
+        found = [(client.resolve(reference), reference) for reference in jobs]
+        several = len(found) > 1
+        ended = _ends_of(client, [(job_id, _named(job_id, word) if several else "") for job_id, word in found], timeout)
     if output is OutputFormat.JSON:
         print_json(ended[0] if len(ended) == 1 else ended)
     raise typer.Exit(next((Ending(job).code for job in ended if Ending(job).code), 0))
 
 
-def _ends_of(client: Client, job_ids: Sequence[str], timeout_seconds: float | None) -> list[JobDetail]:
-    """Waits for all; raises StillRunning once the time-out, which counts for them together, is over."""
+def _named(job_id: str, reference: str) -> str:
+    """What to call a job: by its name where it was asked for by that, else by its id."""
+    return job_id if reference.startswith("@") or job_id.startswith(reference) else reference
+
+
+def _ends_of(client: Client, jobs: Sequence[tuple[str, str]], timeout_seconds: float | None) -> list[JobDetail]:
+    """Waits for all, ids with the names that each line says.
+
+    Raises StillRunning once the time-out, which counts for them together, is over.
+    """
     began = time.monotonic()
     try:
-        return [end_of(client, job_id, _left(timeout_seconds, began)) for job_id in job_ids]
+        return [end_of(client, job_id, _left(timeout_seconds, began), name=name) for job_id, name in jobs]
     except StillRunning as error:
         raise StillRunning(error.job_id, time.monotonic() - began) from error
 
