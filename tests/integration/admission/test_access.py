@@ -213,8 +213,10 @@ async def test_no_token_outlives_the_one_that_made_it(lone_admission: Admission)
 
 
 async def test_a_token_submits_only_to_its_classes(lone_admission: Admission) -> None:
-    token = await lone_admission.token(role="submitter", team="team-a", classes=["P3"])
-    assert (await lone_admission.submit(token=token, **{"class": "low"})).status_code == 201
+    token = await lone_admission.token(role="submitter", team="team-a", classes=["LOW"])
+    for word in ("low", "Low", "p3"):
+        assert (await lone_admission.submit(token=token, **{"class": word})).status_code == 201
+        assert (await lone_admission.get(f"/v1/jobs?class={word}", token=token))["jobs"]
     for fields in ({}, {"class": "urgent"}):
         answer = await lone_admission.submit(token=token, **fields)
         assert answer.status_code == 422

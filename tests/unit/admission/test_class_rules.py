@@ -1,6 +1,8 @@
 """What the policy's classes allow a job to ask for."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,12 +21,31 @@ def rights(**fields: Any) -> ClassRights | FieldProblem:
 
 @pytest.mark.parametrize(
     ("given", "name"),
-    [(None, "normal"), ("low", "low"), ("P0", "urgent"), ("P1", "high"), ("P2", "normal"), ("P3", "low")],
+    [
+        (None, "normal"),
+        ("low", "low"),
+        ("P0", "urgent"),
+        ("P1", "high"),
+        ("P2", "normal"),
+        ("P3", "low"),
+        ("LOW", "low"),
+        ("Normal", "normal"),
+        ("p0", "urgent"),
+    ],
 )
 def test_a_class_is_found_by_name_and_alias(given: str | None, name: str) -> None:
     found = find_class(given, POLICY)
     assert found is not None
     assert found.name == name
+
+
+def test_classes_that_differ_by_case_alone_are_told_apart() -> None:
+    other = replace(POLICY.classes["low"], name="LOW", alias=None)
+    policy = replace(POLICY, classes=MappingProxyType({**POLICY.classes, "LOW": other}))
+    names = {
+        given: found and found.name for given in ("low", "LOW", "Low", "") for found in [find_class(given, policy)]
+    }
+    assert names == {"low": "low", "LOW": "LOW", "Low": None, "": None}
 
 
 def test_an_unknown_class_is_answered_with_the_nearest() -> None:

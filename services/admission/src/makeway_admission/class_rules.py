@@ -1,6 +1,6 @@
 """What the policy allows a job to ask for, by its class. Order of checks:
 
- 1. the class exists (by name or alias)
+ 1. the class exists (by name or alias, in any case)
  2. the token may use the class
  3. the own priority lies in the class's range
  4. the grace is within the class's maximum
@@ -46,13 +46,18 @@ class ClassRights:
 
 
 def find_class(name: str | None, policy: Policy) -> JobClass | None:
-    """The class of that name or alias; without a name the default class."""
+    """The class of that name or alias, in any case where only one is meant; without a name the default class."""
     if name is None:
         return policy.classes[policy.default_class]
     found = policy.classes.get(name)
     if found is not None:
         return found
-    return next((each for each in policy.classes.values() if each.alias == name), None)
+    classes = policy.classes.values()
+    by_alias = next((each for each in classes if each.alias == name), None)
+    meant = [
+        each for each in classes if name.casefold() in {word.casefold() for word in (each.name, each.alias) if word}
+    ]
+    return by_alias or (meant[0] if len(meant) == 1 else None)
 
 
 def rights_of(spec: JobSpec, policy: Policy, now: datetime) -> ClassRights | FieldProblem:

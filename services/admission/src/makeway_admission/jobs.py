@@ -25,7 +25,7 @@ from makeway_admission.access import Principal, Role, require
 from makeway_admission.admitting import JobRequest
 from makeway_admission.answers import PROBLEMS, answer, json_body
 from makeway_admission.bodies import read_document
-from makeway_admission.class_rules import ClassRights, rights_of
+from makeway_admission.class_rules import ClassRights, find_class, rights_of
 from makeway_admission.doors import Doors, ServiceDoors, Viewer, doors_of
 from makeway_admission.errors import ProblemCode, Refused, not_found, problem_of, refused
 from makeway_admission.intake import Answer, Outcome
@@ -97,10 +97,11 @@ async def list_jobs(
     """A page of jobs, newest first."""
     if team is not None and not principal.sees(team):
         raise not_found(f"team {team[:100]}")
+    job_class = None if class_ is None else find_class(class_, doors.policy)
     wanted = JobFilter(
         team=team or principal.team,
         states=tuple(each.value for each in state) if state else None,
-        class_name=class_,
+        class_name=class_ if job_class is None else job_class.name,
         name=name,
         labels=_labels(label or []),
         node=node,
