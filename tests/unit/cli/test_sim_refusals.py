@@ -12,7 +12,13 @@ JOB = HEAD + "jobs: [{id: a, dur: 9%s}]\n"
 ACTION = JOB % "" + "actions: [{at: 1, %s}]\n"
 EXPECT = JOB % "" + "expect: [{evictions: 0, %s}]\n"
 
+CHANGE = HEAD + "jobs: [{id: a-1..a-3, dur: 9}]\nvariants: [{name: v, change: {%s}}]\n"
+
 REFUSED = [
+    (CHANGE % "a-2..a-3: {prio: 3}", "3:42", "variants[0].change.a-2..a-3.prio: unknown field"),
+    (CHANGE % "a-2..a-3: {dur: [1]}", "3:42", "variants[0].change.a-2..a-3.dur: 1 value for 2 names"),
+    (CHANGE % "all: {dur: [1]}", "3:37", "variants[0].change.all.dur: 1 value for 3 names"),
+    (CHANGE % "a-2..a-9: {dur: 1}", "3:31", "variants[0].change.a-2..a-9: there is no such job"),
     (JOB % ", retries: -1", "2:24", "jobs[0].retries: should be greater than or equal to 0"),
     (ACTION.replace("at: 1", "at: {from: 0, to: 1000, step: 0.001}") % "cancel: a", "3:12", "at most 1000 times"),
     (ACTION.replace("at: 1", "at: {from: 0, to: 1e9, step: 1e-9}") % "cancel: a", "3:12", "at most 1000 times"),

@@ -19,7 +19,7 @@ from makeway.commands.meaningless import refuse_given
 from makeway.commands.replay import Output
 from makeway.documents import reader
 from makeway.documents.problems import placed, problems_of
-from makeway.documents.reader import Document
+from makeway.documents.reader import Document, Location, dotted
 from makeway.errors import SpecInvalid
 from makeway.output import OutputFormat, print_json, print_out, print_table, safe
 from makeway.policy_file import GivenPolicy, load_policy, read_policy
@@ -73,14 +73,20 @@ def _played(name: str, driver: VirtualDriver) -> list[Played]:
     try:
         return list(play_all(file, driver))
     except ScenarioError as error:
-        location = tuple(
-            int(part) if part.isdecimal() else part
-            for part in error.field.replace("[", ".").replace("]", "").split(".")
-        )
-        problem = placed(error.problem, location, document)
+        problem = placed(error.problem, _location(error.field, document), document)
         if not problem.line:  # about something that is missing: the file's beginning
             problem = replace(problem, line=1, column=1)
         raise SpecInvalid((problem,)) from error
+
+
+def _location(field: str, document: Document) -> Location:
+    """Where a field's path leads; names in it may have dots themselves, as a range of jobs has."""
+    for location in document.places:
+        if dotted(location) == field:
+            return location
+    return tuple(
+        int(part) if part.isdecimal() else part for part in field.replace("[", ".").replace("]", "").split(".")
+    )
 
 
 def _print(played: Played, *, quiet: bool) -> None:

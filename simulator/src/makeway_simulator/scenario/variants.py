@@ -73,7 +73,11 @@ def _changed(job: JobEntry, where: str, change: Change) -> Iterator[JobEntry]:
     names = notation.names(job.id)
     touching = [target for target in change if target == _ALL or not set(names).isdisjoint(notation.names(target))]
     if all(target == _ALL or notation.names(target) == names for target in touching):
-        yield _with(job, {target: change[target] for target in touching})
+        found = _with(job, {target: change[target] for target in touching})
+        for target in touching:
+            for field in (each for each in LISTED if each in change[target]):
+                of_place(found, field, 0, len(names), f"change.{target}")
+        yield found
         return
     for place, name in enumerate(names):
         mine = [target for target in touching if target == _ALL or name in notation.names(target)]
@@ -107,6 +111,7 @@ def _with(job: JobEntry, change: Change) -> JobEntry:
         except ValidationError as error:
             detail = error.errors()[0]
             place = ".".join(str(part) for part in detail["loc"] if part not in TAGS)
-            problem = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            said = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            problem = "unknown field" if detail["type"] == "extra_forbidden" else said
             raise ScenarioError(f"change.{target}.{place}", problem) from error
     return found

@@ -96,6 +96,8 @@ def test_a_change_of_a_whole_range_may_have_a_value_for_each_name() -> None:
 def test_a_change_of_some_of_a_range_that_means_nothing_is_refused_by_its_name() -> None:
     for change, named in (
         ({"a-2": {"prio": 1}}, r"change\.a-2\.prio"),
+        ({"a-1..a-3": {"dur": [1, 2]}}, r"change\.a-1\.\.a-3\.dur: 2 values for 3 names"),
+        ({"all": {"dur": [1, 2]}}, r"change\.all\.dur: 2 values for 3 names"),
         ({"a-2..a-3": {"dur": [1, 2, 3]}}, r"change\.a-2\.\.a-3\.dur: 3 values for 2 names"),
     ):
         with pytest.raises(ScenarioError, match=named):
