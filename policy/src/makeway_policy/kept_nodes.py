@@ -75,7 +75,7 @@ class KeptNodes:
             node_id = run.members[0].node_id
             self._started.setdefault(node_id, set()).update(gpus)
             alone = len(run.members) == 1 and node_id not in changes.nodes and not changes.everything
-            if alone and gpus and self._is_open(node_id) and not _started_before_it_was_decided(run):
+            if alone and gpus and self._is_open(node_id) and not self._may_offer_more(run, now):
                 self._fill(node_id, (run,), now)
                 self.reservers.node_filled(node_id, gpus)
             else:
@@ -140,10 +140,14 @@ class KeptNodes:
         if node_id in changes.rebuilt or node_id in self._rung or changes.everything:
             return False
         runs = filled_by(before, room, changes.amended)
-        if not runs or any(_started_before_it_was_decided(run) for run in runs):
+        if not runs or any(self._may_offer_more(run, now) for run in runs):
             return False
         self._fill(node_id, runs, now)
         return True
+
+    def _may_offer_more(self, run: Run, now: float) -> bool:
+        """Whether a run that has come or started may be in reach of more than is noted of its node."""
+        return _started_before_it_was_decided(run) or protection.has_opened(self._state, self._policy, run, now)
 
     def look_at_host(self, run: Run) -> None:
         """What a run of CPU and memory alone does is not seen on the cards: its node is looked at in any case."""

@@ -129,6 +129,15 @@ def protection_changes_at(state: PoolState, policy: Policy, run: Run, now: float
     return min([at for at in moments if at is not None and now < at < _NEVER], default=None)
 
 
+def has_opened(state: PoolState, policy: Policy, run: Run, now: float) -> bool:
+    """Whether the run has been running for so long that less protects it than when it was about to start."""
+    if run.started_at is None:
+        return False
+    ends = minimum_run_ends(class_of(state.jobs[run.job_id], policy), run, policy)
+    opens_at = run.started_at + policy.override_after_budget_seconds
+    return opens_at <= now + _ROUNDING or (ends is not None and ends <= now + _ROUNDING)
+
+
 def group_room(state: PoolState, group: Group) -> int:
     """How many more jobs of the group may go down."""
     down = up = 0

@@ -305,3 +305,18 @@ def test_a_run_that_is_borrowed_anew_is_taken_back_by_whoever_waits_for_its_guar
     state.put_job(job(4, "high", on("n2"), team="g"))
     taken = [each for each in step(state, 2_001.0) if isinstance(each, Preempt)]
     assert [each.job_id for each in taken] == ["j3"]
+
+
+def test_a_run_that_is_heard_to_have_started_only_after_its_minimum_run_may_be_taken() -> None:
+    state = PoolState()
+    for node_id, type_name in (("n0", "H100"), ("n1", "A100")):
+        state.put_node(Node(node_id=node_id))
+        state.put_gpu(card(f"{node_id}/0", node_id, type_name=type_name))
+    state.put_job(job(1, "low", Shape(gpus=1, gpu_type="A100")))
+    step(state, 1.0)
+    state.put_job(job(2, "normal", Shape(gpus=1, gpu_type="H100")))
+    state.put_job(job(3, "normal", Shape(gpus=1, gpu_type="A100"), own_priority=490))  # looks at all nodes
+    assert [type(choice) for choice in decide(state, NEVER_ALL, 2.0).choices] == [Start, Preempt]
+    lifecycle.run_started(state, "j2.1", 2.0)
+    state.put_job(job(4, "normal", Shape(gpus=1, gpu_type="H100"), own_priority=600, submitted_at=700.0))
+    assert [choice.job_id for choice in step(state, 700.0) if isinstance(choice, Preempt)] == ["j4"]
