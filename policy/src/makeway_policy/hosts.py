@@ -134,15 +134,19 @@ class Hosts:
             # Where one run of its team leaves for a gang, its other members may be anywhere.
             others = self._within(job.shape, limit, now, overrides) if job.shape.members > 1 else ()
             mine = {host.node_id for host in own}
-            found: Iterable[Host] = [*own, *islice((each for each in others if each.node_id not in mine), _OWN_NODES)]
+            beside = (each for each in others if each.node_id not in mine and self._allows(each.node_id, job))
+            found: Iterable[Host] = [*own, *islice(beside, _OWN_NODES)]
         elif offering is not None:
             found = self._as_hosts(offering, job.shape, limit, overrides)
         else:
             taking = Taking(question, limit)
             found = self._within(job.shape, limit, now, overrides, taking)
         for host in found:
-            if placement.node_allows(self.state.nodes[host.node_id], job):
+            if self._allows(host.node_id, job):
                 yield host
+
+    def _allows(self, node_id: str, job: Job) -> bool:
+        return placement.node_allows(self.state.nodes[node_id], job)
 
     def in_reach(self, job: Job, now: float) -> bool:
         """Whether there is any node on which the job could look for victims."""
@@ -212,6 +216,7 @@ class Hosts:
         for run in self.state.runs_of_team(job.team):
             if run.v <= limit[0] and not is_leaving(run):
                 for node_id in run.node_ids:
-                    lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
+                    if self._allows(node_id, job):
+                        lowest[node_id] = min(run.v, lowest.get(node_id, run.v))
         ranked = sorted((v, node_id) for node_id, v in lowest.items())
         return [Host(node_id=node_id, v=float("-inf"), cost=0.0) for _, node_id in ranked[:_OWN_NODES]]
