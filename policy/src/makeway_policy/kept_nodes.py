@@ -120,13 +120,13 @@ class KeptNodes:
             self.hosts.node_changed(node_id)
         if rebuilt:
             self._rebuilt.add(node_id)
-            self.reservers.hardware_changed()
+            self.reservers.hardware_changed(node_id)
 
     def _forget_node(self, node_id: str) -> None:
         self.wake_for_drain(node_id, None)
-        self.reservers.hardware_changed()
         self.reservers.node_changed(node_id)
         self.rooms.pop(node_id, None)
+        self.reservers.hardware_changed(node_id)
         self.reaches.pop(node_id, None)
         self._started.pop(node_id, None)
         self.hosts.forget_filled(node_id)

@@ -15,10 +15,11 @@ that would borrow. A reservation only shapes backfill; it holds nothing.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from makeway_policy import placement, quota
 from makeway_policy.card_times import ENDLESS, NOW, UNLIMITED, CardTimes, NodeTimes
+from makeway_policy.competing import Cards
 from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
 from makeway_policy.model import Job, Reason, Refusal, Shape
@@ -31,6 +32,7 @@ from makeway_policy.state import PoolState
 _NOBODY_KNOWS = 1e20
 """Starts beyond this are none, but ranks: the smaller, the fewer GPUs are in the way (see `_start`)."""
 
+_FOUND_KEPT = 8
 _Place = tuple[float, str]
 _LAST: _Place = (ENDLESS, "")
 
@@ -51,16 +53,19 @@ class Reservation:
 class ExpectedStarts:
     """When each node could start one member of a shape; `times` is what is known of its cards, for all such shapes."""
 
-    def __init__(self, shape: Shape, times: CardTimes) -> None:
+    def __init__(
+        self, shape: Shape, times: CardTimes, is_among: Callable[[str, Cards], bool] = lambda _node_id, _cards: True
+    ) -> None:
         self.shape = shape
         self.times = times
+        self._is_among = is_among
         self._stale: set[str] = set()
         self._noted: set[str] = set()
         self._filled: set[str] = set()
         self._size = max(1, shape.gpus)
         self._order: list[_Place] = []
         self._place: dict[str, _Place] = {}
-        self._found: tuple[Job, Reservation] | None = None
+        self._found: dict[Cards | None, tuple[Job, Reservation]] = {}
         self._searched_to = _LAST
 
     def nodes_changed(self, node_ids: Iterable[str]) -> None:
@@ -71,8 +76,11 @@ class ExpectedStarts:
         """Runs have come to a node, or have started there: a whole card is empty there no sooner than before."""
         self._noted.add(node_id)
 
-    def earliest(self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Reservation:
-        """The earliest whole placement for the job; the same object as long as nothing that it depends on changes.
+    def earliest(
+        self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom], among: Cards | None = None
+    ) -> Reservation:
+        """The earliest whole placement for the job, on nodes with some of these cards; the same object as long as
+        nothing that it depends on changes.
 
         A start that is past means that something has outlived its limit and is expected to be gone any moment.
         """
@@ -82,9 +90,12 @@ class ExpectedStarts:
         for node_id in self._stale:
             self._refresh(node_id, state, policy, rooms)
         self._stale.clear()
-        if self._found is None or self._found[0] is not job:
-            self._found = (job, self._search(job, state, policy, rooms))
-        return self._found[1]
+        found = self._found.get(among)
+        if found is None or found[0] is not job:
+            if len(self._found) >= _FOUND_KEPT:
+                self._found.clear()
+            found = self._found[among] = (job, self._search(job, state, policy, rooms, among))
+        return found[1]
 
     def _note_filled(self, node_id: str) -> None:
         times = self.times.known(node_id)
@@ -93,7 +104,7 @@ class ExpectedStarts:
         elif node_id in self._place:
             self._filled.add(node_id)
             if self._place[node_id] <= self._searched_to:
-                self._found = None
+                self._found.clear()
 
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
@@ -103,18 +114,23 @@ class ExpectedStarts:
         else:
             self._move(node_id, _start(times.ranked, 0, self._size))
 
-    def _search(self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Reservation:
+    def _search(
+        self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom], among: Cards | None
+    ) -> Reservation:
         members = job.shape.members
         chosen: list[tuple[float, str, int]] = []
-        self._searched_to = _LAST
+        searched_to = _LAST
         for place in self._soonest_first(state, policy, rooms):
             if len(chosen) == members and place > chosen[-1][:2]:
-                self._searched_to = chosen[-1][:2]
+                searched_to = chosen[-1][:2]
                 break
+            if among is not None and not self._is_among(place[1], among):
+                continue
             if placement.node_allows(rooms[place[1]].node, job):
                 for slot in self._member_slots(place[1]):
                     insort(chosen, slot)
                 del chosen[members:]
+        self._searched_to = max(self._searched_to, searched_to) if self._found else searched_to
         if len(chosen) < members:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
         size = self.shape.gpus
@@ -152,7 +168,7 @@ class ExpectedStarts:
         old = self._place.get(node_id)
         new = None if start is None else (start, node_id)
         if (new is not None and new <= self._searched_to) or (old is not None and old <= self._searched_to):
-            self._found = None
+            self._found.clear()
         if old == new:
             return
         if old is not None:
@@ -175,17 +191,6 @@ def _start(ranked: Sequence[float], first: int, size: int) -> float:
     end = first + size
     endless, unlimited = max(0, end - preemptible), max(0, min(preemptible, end) - limited)
     return _NOBODY_KNOWS * (1 + (endless * len(ranked) + unlimited))
-
-
-def competes(one: Shape, other: Shape, policy: Policy) -> bool:
-    """Whether two shapes could want the same GPU."""
-    if (one.gpus == 0) != (other.gpus == 0) or (one.mig or None) != (other.mig or None):
-        return False
-    if one.nodes and other.nodes and not one.nodes & other.nodes:
-        return False
-    names = placement.names_of(one.gpu_type, policy)
-    others = placement.names_of(other.gpu_type, policy)
-    return names is None or others is None or bool(names & others)
 
 
 def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: float) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from makeway_policy import placement, priority, quota, reservation
+from makeway_policy import placement, priority, quota
 from makeway_policy.card_times import CardTimes
+from makeway_policy.competing import Cards, Competing
 from makeway_policy.model import Job, Reason, Refusal, Shape
 from makeway_policy.queue import Bucket, Entry, Key, Lane, Turns, WaitingQueue
 from makeway_policy.reservation import ExpectedStarts, Reservation
@@ -25,7 +26,7 @@ _LOOKED_AT = 64
 _RECLAIMERS = 8
 """A borrower looks at the waiting jobs that could reclaim of so many shapes, first in queue order first."""
 
-_Wanted = tuple[str | None, str | None, frozenset[str], bool]
+_Wanted = tuple[object, ...]
 
 _Claim = tuple[Key, str, int, bool, Reservation]
 """What decides who passes a reservation: the reserver's place, class and base, whether it would borrow, and what it is
@@ -70,13 +71,14 @@ class Reservers:
         self._policy = policy
         self._rooms = rooms
         self._queue, self._turns = waiting
+        self._competing = Competing(rooms, policy)
         self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
         self._place: dict[Bucket, tuple[_Wanted, Lane, Entry]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
         self._times: dict[placement.OfCard, CardTimes] = {}
         self._newest: ExpectedStarts | None = None
-        self._first: list[tuple[Key, str]] | None = None
-        self._lacking: dict[tuple[Shape, frozenset[str], str | None], bool] = {}
+        self._first: list[tuple[Key, str, Cards | None]] | None = None
+        self._lacking: dict[tuple[object, ...], bool] = {}
         self._firsts: dict[str, tuple[tuple[int, bool], list[Bucket]]] = {}
         self._asked: set[str] = set()
         self._view = View()
@@ -106,15 +108,15 @@ class Reservers:
         """Who reserves what, as things are; the same object as long as it is the same."""
         able, complete = self._able_to_reclaim()
         behind = [*self._reservers(), *self._dispossessed()]
-        reserving = tuple([self._claim(key, job) for key, job in behind])
-        reclaiming = tuple([self._claim(key, job) for key, job in able])
+        reserving = tuple([self._claim(key, job, among) for key, job, among in behind])
+        reclaiming = tuple([self._claim(key, job, None) for key, job in able])
         seen = self._view
         if (reserving, reclaiming, complete) != (seen.reserving, seen.reclaiming, seen.complete):
             self._view = View(reserving=reserving, reclaiming=reclaiming, complete=complete)
         return self._view
 
-    def _claim(self, key: Key, job: Job) -> _Claim:
-        return (key, job.class_name, priority.base(job, self._policy), self._would_borrow(job), self.of(job))
+    def _claim(self, key: Key, job: Job, among: Cards | None) -> _Claim:
+        return (key, job.class_name, priority.base(job, self._policy), self._would_borrow(job), self.of(job, among))
 
     def _would_borrow(self, job: Job) -> bool:
         return bool(self.guaranteed) and not quota.within_guarantee(self._state, job, _units(self._state, job))
@@ -137,7 +139,7 @@ class Reservers:
         """Against a borrower: what waiting jobs of other teams, within their guarantee, are expected to get."""
         shapes: set[Shape] = set()
         for _, waiting in self._reclaimers(job.team):
-            if waiting.shape in shapes or not reservation.competes(waiting.shape, job.shape, self._policy):
+            if waiting.shape in shapes or not self._compete(waiting, job):
                 continue
             yield self.of(waiting)
             shapes.add(waiting.shape)
@@ -175,8 +177,9 @@ class Reservers:
         if teams is None or not self._asked.isdisjoint(teams):
             self._first = None
 
-    def hardware_changed(self) -> None:
+    def hardware_changed(self, node_id: str) -> None:
         """A node or its cards have come, gone, or take placements again or no more."""
+        self._competing.hardware_changed(node_id)
         self._first = None
         self._lacking.clear()
 
@@ -199,24 +202,27 @@ class Reservers:
         Whoever is within its guarantee respects none of another team's job that would borrow: that one waits for it.
         """
         owns = bool(self.guaranteed) and quota.within_guarantee(self._state, job, _units(self._state, job))
-        for their_key, other in (*self._reservers(), *self._dispossessed()):
+        for their_key, other, among in (*self._reservers(), *self._dispossessed()):
             if their_key >= key or other.job_id == job.job_id:
                 continue
             if owns and other.team != job.team and self._would_borrow(other):
                 continue
-            if reservation.competes(other.shape, job.shape, self._policy):
-                yield self.of(other)
+            if self._compete(other, job):
+                yield self.of(other, among)
 
-    def _dispossessed(self) -> list[tuple[Key, Job]]:
+    def _compete(self, one: Job, other: Job) -> bool:
+        return bool(self._competing.wanted_by(one.shape) & self._competing.wanted_by(other.shape))
+
+    def _dispossessed(self) -> list[tuple[Key, Job, None]]:
         jobs = [self._state.jobs[job_id] for job_id in self.dispossessed]
-        return [(self._turns.of_job(job, self._turns.now), job) for job in jobs]
+        return [(self._turns.of_job(job, self._turns.now), job, None) for job in jobs]
 
-    def of(self, job: Job) -> Reservation:
-        """What the job is expected to get, and when."""
+    def of(self, job: Job, among: Cards | None = None) -> Reservation:
+        """What the job is expected to get, and when; of some cards only, if given."""
         if self._newest is None or self._newest.shape is not job.shape:
             self._newest = self._starts.pop(job.shape, None) or self._starts_of(job.shape)
             self._starts[job.shape] = self._newest
-        return self._newest.earliest(job, self._state, self._policy, self._rooms)
+        return self._newest.earliest(job, self._state, self._policy, self._rooms, among)
 
     def _starts_of(self, shape: Shape) -> ExpectedStarts:
         """A shape that is not kept yet, in the place of the one that nobody has asked about for longest."""
@@ -225,41 +231,45 @@ class Reservers:
             kept = [starts.times for starts in self._starts.values()]
             self._times = {wanted: times for wanted, times in self._times.items() if times in kept}
         times = self._times.setdefault(placement.of_card(shape), CardTimes(shape))
-        starts = ExpectedStarts(shape, times)
+        starts = ExpectedStarts(shape, times, self._competing.is_among)
         starts.nodes_changed(self._rooms)
         return starts
 
-    def _reservers(self) -> list[tuple[Key, Job]]:
-        """The first of each set of competing GPUs; who lacks a node, and not only GPUs, leaves it to the next."""
+    def _reservers(self) -> list[tuple[Key, Job, Cards | None]]:
+        """The first job for some set of GPUs, each with those for which others come before it left out.
+
+        Who lacks a node, and not only GPUs, leaves them to the next.
+        """
         if self._first is None:
             self._asked.clear()
             self._first = []
-            shapes: list[Shape] = []
             lanes = (
                 self._within_quota(lane, entries) for lanes in self._waiting.values() for lane, entries in lanes.items()
             )
             firsts = [(*first, following) for following in lanes if (first := next(following, None)) is not None]
             heapify(firsts)
+            taken: Cards = 0
             while firsts:
                 key, job_id, following = heappop(firsts)
-                shape = self._state.jobs[job_id].shape
-                if not any(reservation.competes(shape, other, self._policy) for other in shapes):
-                    if self._lacks_a_node(self._state.jobs[job_id]):
-                        if (behind := next(following, None)) is not None:
-                            heappush(firsts, (*behind, following))
-                        continue
-                    self._first.append((key, job_id))
-                shapes.append(shape)
-        return [(key, self._state.jobs[job_id]) for key, job_id in self._first]
+                job = self._state.jobs[job_id]
+                wanted = self._competing.wanted_by(job.shape)
+                left = wanted & ~taken
+                among = None if left == wanted else left
+                if left and not self._lacks_a_node(job, among):
+                    self._first.append((key, job_id, among))
+                    taken |= wanted
+                elif (left or not wanted) and (behind := next(following, None)) is not None:
+                    heappush(firsts, (*behind, following))
+        return [(key, self._state.jobs[job_id], among) for key, job_id, among in self._first]
 
-    def _lacks_a_node(self, job: Job) -> bool:
+    def _lacks_a_node(self, job: Job, among: Cards | None) -> bool:
         if job.shape.gpus == 0:
             return False
-        wanted = (job.shape, job.avoid_nodes, job.resume_node)
+        wanted = (job.shape, job.avoid_nodes, job.resume_node, among)
         if wanted not in self._lacking:
             if len(self._lacking) >= _KEPT_LACKING:
                 self._lacking.clear()
-            self._lacking[wanted] = not self.of(job).gpus
+            self._lacking[wanted] = not self.of(job, among).gpus
         return self._lacking[wanted]
 
     def _within_quota(self, lane: Lane, entries: list[Entry]) -> Iterator[tuple[Key, str]]:
@@ -277,4 +287,7 @@ def _units(state: PoolState, job: Job) -> int:
 
 def _wanted(shape: Shape) -> _Wanted:
     """What decides which GPUs a shape competes for."""
-    return (shape.gpu_type, shape.mig, shape.nodes, shape.gpus == 0)
+    return (
+        shape.gpu_type, shape.mig, shape.min_vram_mib, shape.vram_mib, shape.gpus, shape.nodes, shape.exclude_nodes,
+        shape.labels,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whoever is over its team's limit, and takes a run of its own team: nodes that it may not use hide none that it may."""
+"""Whoever is over its team's limit, and takes a run of its own: nodes that it may not use hide none that it may."""
 
 from typing import Any
 

@@ -166,6 +166,35 @@ def test_a_borrower_may_have_what_its_owner_may_not(pool: Pool) -> None:
     assert pool.starts_of("borrows") == [3]
 
 
+def test_whoever_is_first_for_some_of_the_gpus_that_would_do_reserves_among_those(pool: Pool) -> None:
+    """Another comes first for the others; it could be passed again and again where nobody else waits."""
+    pool.add_node("node-a", 4, type_name="A")
+    pool.add_node("node-b", 4, type_name="B")
+    pool.submit("endless", gpus=4, gpu_type="A", pri=90, preemptible=False)
+    for number in range(4):
+        pool.submit(f"ends-{number}", gpu_type="B", pri=90, dur=60 * (number + 1), time_limit_seconds=300)
+    pool.submit("first", gpus=4, gpu_type="A", pri=80, at=5)
+    pool.submit("any", gpus=4, pri=70, at=10)
+    for number in range(10):
+        pool.submit(f"small-{number}", gpu_type="B", pri=60, at=20 + 40 * number, dur=300, time_limit_seconds=302)
+    pool.run_until(300)
+    assert pool.starts_of("any") == [240]
+    assert pool.node_of("any") == "node-b"
+
+
+def test_whoever_wants_nodes_that_nobody_before_it_could_use_reserves_there(pool: Pool) -> None:
+    pool.add_node("node-a", 4, labels={"zone": "x"})
+    pool.add_node("node-b", 2, labels={"zone": "y"})
+    pool.submit("endless", pri=90, preemptible=False, nodes=frozenset({"node-a"}))
+    pool.submit("ends", pri=90, dur=100, time_limit_seconds=100, nodes=frozenset({"node-b"}))
+    pool.submit("first", gpus=4, pri=80, at=1)
+    pool.submit("second", gpus=2, pri=70, at=2, labels=(("zone", "y"),))
+    pool.submit("long", pri=60, at=3, dur=500, time_limit_seconds=500, labels=(("zone", "y"),))
+    pool.run_until(200)
+    assert pool.starts_of("second") == [100]
+    assert pool.starts_of("long") == []
+
+
 def reason(pool: Pool, job_id: str) -> Reason | None:
     refusal = pool.state.jobs[job_id].refusal
     return None if refusal is None else refusal.reason
