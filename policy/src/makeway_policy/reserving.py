@@ -155,7 +155,7 @@ class Reservers:
                 continue
             for bucket in self._first_of_each_shape(team):
                 job = self._state.jobs[bucket.head]
-                if quota.needed_units(job, None, self._state) <= left and self.never_fits(job.shape) is None:
+                if _units(self._state, job) <= left and self.never_fits(job.shape) is None:
                     found.append((self._turns.of(bucket), job))
         return sorted(found, key=lambda each: each[0])
 
