@@ -106,6 +106,7 @@ def _judge_first(index: Index, bucket: Bucket, now: float) -> list[Choice]:
     verdict = judge.judge(index, job, now)
     if isinstance(verdict, Refusal):
         index.block(bucket, verdict, now)
+        index.wakeups.wake_by_refusal(now)
         return _tell(index, bucket, verdict)
     if isinstance(verdict, Placed):
         choice: Choice = _start(index, job, verdict, now)

@@ -6,7 +6,7 @@ whoever is behind it; and whoever could reclaim, against borrowers.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from makeway_policy import placement, priority, quota
@@ -49,6 +49,21 @@ class View:
         return [claim for claim in self.reserving if claim[0] < key]
 
 
+@dataclass(slots=True, eq=False)
+class _Line:
+    """Blocked jobs of one lane that want the same GPUs, in queue order.
+
+    `first` is the place of the first that is within its quota, as long as that is `known`; `asked` are the teams that
+    say so.
+    """
+
+    lane: Lane
+    entries: list[Entry] = field(default_factory=list)
+    first: int | None = None
+    known: bool = False
+    asked: set[str] = field(default_factory=set)
+
+
 class Reservers:
     """The jobs that reserve.
 
@@ -72,16 +87,16 @@ class Reservers:
         self._rooms = rooms
         self._queue, self._turns = waiting
         self._competing = Competing(rooms, policy)
-        self._waiting: dict[_Wanted, dict[Lane, list[Entry]]] = {}
-        self._place: dict[Bucket, tuple[_Wanted, Lane, Entry]] = {}
+        self._lines: dict[tuple[_Wanted, Lane], _Line] = {}
+        self._place: dict[Bucket, tuple[_Wanted, Entry, _Line]] = {}
         self._starts: dict[Shape, ExpectedStarts] = {}
         self._times: dict[placement.OfCard, CardTimes] = {}
         self._newest: ExpectedStarts | None = None
         self._first: list[tuple[Key, str, Cards | None]] | None = None
         self._lacking: dict[tuple[object, ...], bool] = {}
         self._firsts: dict[str, tuple[tuple[int, bool], list[Bucket]]] = {}
-        self._asked: set[str] = set()
         self._view = View()
+        self._viewed: list[tuple[Key, str, Cards | None]] | None = None
 
     def block(self, bucket: Bucket) -> None:
         """A bucket was refused: its first job reserves if it lacks only GPUs."""
@@ -89,19 +104,21 @@ class Reservers:
         if bucket.blocked is not None and bucket.blocked.reason in _LACKS_ROOM:
             entry, lane = bucket.entries[0], self._turns.lane(bucket)
             wanted = _wanted(self._state.jobs[bucket.head].shape)
-            insort(self._waiting.setdefault(wanted, {}).setdefault(lane, []), entry)
-            self._place[bucket] = (wanted, lane, entry)
+            line = self._lines.setdefault((wanted, lane), _Line(lane))
+            insort(line.entries, entry)
+            line.known = False
+            self._place[bucket] = (wanted, entry, line)
             self._first = None
 
     def unblock(self, bucket: Bucket) -> None:
         """A bucket is judged again, or is gone."""
         place = self._place.pop(bucket, None)
         if place is not None:
-            wanted, lane, entry = place
-            entries = self._waiting[wanted][lane]
-            del entries[bisect_left(entries, entry)]
-            if not entries:
-                del self._waiting[wanted][lane]
+            wanted, entry, line = place
+            del line.entries[bisect_left(line.entries, entry)]
+            line.known = False
+            if not line.entries:
+                del self._lines[wanted, line.lane]
             self._first = None
 
     def view(self) -> View:
@@ -110,10 +127,15 @@ class Reservers:
         behind = [*self._reservers(), *self._dispossessed()]
         reserving = tuple([self._claim(key, job, among) for key, job, among in behind])
         reclaiming = tuple([self._claim(key, job, None) for key, job in able])
-        seen = self._view
+        seen, self._viewed = self._view, self._first
         if (reserving, reclaiming, complete) != (seen.reserving, seen.reclaiming, seen.complete):
             self._view = View(reserving=reserving, reclaiming=reclaiming, complete=complete)
         return self._view
+
+    def are_others(self) -> bool:
+        """Whether other jobs reserve than when the view was taken last."""
+        self._reservers()
+        return self._first != self._viewed
 
     def _claim(self, key: Key, job: Job, among: Cards | None) -> _Claim:
         return (key, job.class_name, priority.base(job, self._policy), self._would_borrow(job), self.of(job, among))
@@ -174,8 +196,10 @@ class Reservers:
 
     def usage_changed(self, teams: Collection[str] | None = None) -> None:
         """These teams (None: any) use more or less or may use something else: others may be within their quota."""
-        if teams is None or not self._asked.isdisjoint(teams):
-            self._first = None
+        for line in self._lines.values():
+            if line.known and (teams is None or not line.asked.isdisjoint(teams)):
+                line.known = False
+                self._first = None
 
     def hardware_changed(self, node_id: str) -> None:
         """A node or its cards have come, gone, or take placements again or no more."""
@@ -241,25 +265,21 @@ class Reservers:
         Who lacks a node, and not only GPUs, leaves them to the next.
         """
         if self._first is None:
-            self._asked.clear()
             self._first = []
-            lanes = (
-                self._within_quota(lane, entries) for lanes in self._waiting.values() for lane, entries in lanes.items()
-            )
-            firsts = [(*first, following) for following in lanes if (first := next(following, None)) is not None]
+            firsts = [(*first, line) for line in self._lines.values() if (first := self._first_of(line)) is not None]
             heapify(firsts)
             taken: Cards = 0
             while firsts:
-                key, job_id, following = heappop(firsts)
-                job = self._state.jobs[job_id]
+                key, position, line = heappop(firsts)
+                job = self._state.jobs[line.entries[position][3]]
                 wanted = self._competing.wanted_by(job.shape)
                 left = wanted & ~taken
                 among = None if left == wanted else left
                 if left and not self._lacks_a_node(job, among):
-                    self._first.append((key, job_id, among))
+                    self._first.append((key, job.job_id, among))
                     taken |= wanted
-                elif (left or not wanted) and (behind := next(following, None)) is not None:
-                    heappush(firsts, (*behind, following))
+                elif (left or not wanted) and (behind := self._within_quota(line, position + 1)) is not None:
+                    heappush(firsts, (self._turns.key(line.lane, line.entries[behind]), behind, line))
         return [(key, self._state.jobs[job_id], among) for key, job_id, among in self._first]
 
     def _lacks_a_node(self, job: Job, among: Cards | None) -> bool:
@@ -272,13 +292,22 @@ class Reservers:
             self._lacking[wanted] = not self.of(job, among).gpus
         return self._lacking[wanted]
 
-    def _within_quota(self, lane: Lane, entries: list[Entry]) -> Iterator[tuple[Key, str]]:
-        for entry in entries[:_LOOKED_AT]:
-            job = self._state.jobs[entry[3]]
-            self._asked.add(job.team)
+    def _first_of(self, line: _Line) -> tuple[Key, int] | None:
+        if not line.known:
+            line.known, line.first = True, self._within_quota(line, 0)
+        return None if line.first is None else (self._turns.key(line.lane, line.entries[line.first]), line.first)
+
+    def _within_quota(self, line: _Line, position: int) -> int | None:
+        """The first place in a line from a position on whose job is within its quota."""
+        if position == 0:
+            line.asked.clear()
+        for place in range(position, min(len(line.entries), _LOOKED_AT)):
+            job = self._state.jobs[line.entries[place][3]]
+            line.asked.add(job.team)
             units = quota.needed_units(job, None, self._state)
             if quota.refusal_of(self._state, self._policy, job, units) is None:
-                yield self._turns.key(lane, entry), entry[3]
+                return place
+        return None
 
 
 def _units(state: PoolState, job: Job) -> int:

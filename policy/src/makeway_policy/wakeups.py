@@ -128,6 +128,11 @@ class Wakeups:
         if improved or moved or everybody:
             self.movers.try_for(None if moved or everybody else improved, now)
 
+    def wake_by_refusal(self, now: float) -> None:
+        """After a refusal, as the pass goes on: whoever is judged again for it has its turn before those behind it."""
+        if self._limited and self._at.reservers.are_others():
+            self.wake_by_refusals(now)
+
     def wake_by_refusals(self, now: float) -> bool:
         """After a refusal: whether somebody is judged again, as other jobs reserve now than before."""
         if not (self._limited or self.movers):

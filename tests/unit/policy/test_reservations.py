@@ -195,6 +195,24 @@ def test_whoever_wants_nodes_that_nobody_before_it_could_use_reserves_there(pool
     assert pool.starts_of("long") == []
 
 
+def test_whoever_is_kept_out_no_longer_has_its_turn_before_those_behind_it(pool: Pool) -> None:
+    """A refusal changes who reserves while others are about to be judged for something else."""
+    pool.add_node("node-a", 4)
+    pool.add_node("node-b", 4)
+    pool.submit("ends", gpus=4, pri=90, dur=15, time_limit_seconds=15, nodes=frozenset({"node-a"}))
+    pool.submit("first", pri=90, dur=30, time_limit_seconds=30, nodes=frozenset({"node-b"}))
+    pool.submit("big", gpus=4, pri=50, at=1, preemptible=False, nodes=frozenset({"node-b"}))
+    pool.submit("rises", gpus=4, pri=0, at=1)
+    here = {"nodes": frozenset({"node-b"}), "preemptible": False, "at": 2}
+    pool.submit("mid", gpus=2, pri=20, **here)
+    pool.submit("low", members=2, pri=10, **here)
+    pool.change("rises", at=3, manual_priority=80)
+    pool.submit("tiny", pri=85, at=3, dur=10, time_limit_seconds=10, nodes=frozenset({"node-b"}))
+    pool.run_until(5)
+    assert pool.starts_of("mid") == [3]
+    assert pool.starts_of("low") == []
+
+
 def reason(pool: Pool, job_id: str) -> Reason | None:
     refusal = pool.state.jobs[job_id].refusal
     return None if refusal is None else refusal.reason
