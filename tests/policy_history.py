@@ -14,6 +14,7 @@ from makeway_policy.choices import Choice, Decisions, Expire, Preempt, Start, Wa
 from makeway_policy.decide import decide
 from makeway_policy.index import Index
 from makeway_policy.model import (
+    Avoidance,
     Drain,
     Gpu,
     GpuHealth,
@@ -183,7 +184,7 @@ class History:
                 begin_at=draw([None, None, None, None, ahead]), deadline=draw([None, None, None, None, ahead]),
                 max_wait_seconds=draw([None, None, None, 60.0]), on_max_wait=draw(list(Overdue)),
                 labels=draw([(), (("kin", "k"),)]), group=draw([None, None, None, "g"]),
-                avoid_nodes=draw([frozenset(), frozenset(), frozenset({"n0"})]),
+                avoidance=draw([Avoidance(), Avoidance(), Avoidance(nodes=("n1", "n0"), until=self.now + 100.0)]),
                 preempted_at=draw([(), (), (self.now - 86_380.0,)]),
             )
         )  # fmt: skip

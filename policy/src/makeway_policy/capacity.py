@@ -12,11 +12,11 @@ is the limiting fact):
  6. room for all members of a gang
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from makeway_policy import placement
-from makeway_policy.model import Drain, Gpu, GpuHealth, LeaseKind, Node, NodeHealth, Reason, Refusal, Shape
+from makeway_policy.model import Drain, Gpu, GpuHealth, Job, LeaseKind, Node, NodeHealth, Reason, Refusal, Shape
 from makeway_policy.quantities import quantity, verb
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
@@ -38,14 +38,27 @@ def out_of_use(state: PoolState, policy: Policy, shape: Shape) -> tuple[str, ...
 
     They are all that it waits for: neither the end of a run nor time would let it start.
     """
-    usable = [
-        _Host(node=node, gpus=[gpu for gpu in state.gpus_of_node(node.node_id) if gpu.health is GpuHealth.AVAILABLE])
+    if _never_fits(_usable(state), policy, shape) is None or never_fits(state, policy, shape) is not None:
+        return ()
+    return tuple(_out_of_use(state, policy, shape))
+
+
+def fits_without(state: PoolState, policy: Policy, job: Job, nodes: Collection[str], gpus: Collection[str]) -> bool:
+    """Whether what is in use could run the job, were it idle, without these nodes and GPUs."""
+    others = [
+        _Host(node=host.node, gpus=[gpu for gpu in host.gpus if gpu.gpu_id not in gpus])
+        for host in _usable(state)
+        if host.node.node_id not in nodes and job.resume_node in (None, host.node.node_id)
+    ]
+    return _never_fits(others, policy, job.shape) is None
+
+
+def _usable(state: PoolState) -> list[_Host]:
+    return [
+        _Host(node=node, gpus=[gpu for gpu in _whole(state, node) if gpu.health is GpuHealth.AVAILABLE])
         for node in state.nodes.values()
         if node.takes_placements
     ]
-    if _never_fits(usable, policy, shape) is None or never_fits(state, policy, shape) is not None:
-        return ()
-    return tuple(_out_of_use(state, policy, shape))
 
 
 def _out_of_use(state: PoolState, policy: Policy, shape: Shape) -> Iterator[str]:

@@ -23,6 +23,7 @@ from makeway_policy.state import PoolState, is_leaving
 
 _SHOWN = 10
 _WAITS_FOR_GPUS = frozenset({Reason.NO_ROOM, Reason.RESERVED_FOR_ANOTHER, Reason.BACKING_OFF})
+_AVOIDED = "avoided after a loss"
 _WAITS_FOR_NO_GPUS = frozenset({Reason.NOT_YET, Reason.HELD})
 
 
@@ -65,12 +66,10 @@ class Explanation:
 
 def explain(state: PoolState, policy: Policy, job_id: str, now: float) -> Explanation | None:
     """Explain a job of the pool; None for one that the pool does not know. Changes nothing."""
-    job = state.jobs.get(job_id)
-    if job is None:
-        return None
     index = Index.of(state, policy)
     index.sync(now)
-    return _explain(index, job, now)
+    job = state.jobs.get(job_id)
+    return None if job is None else _explain(index, job, now)
 
 
 def what_if(state: PoolState, policy: Policy, job: Job, now: float) -> Explanation:
@@ -206,6 +205,8 @@ def _gpus_of_node(index: Index, job: Job, node_id: str) -> Counter[str]:
         return Counter({"node cordoned": len(gpus)})
     if node.refusal:
         return Counter({f"node takes no runs: {node.refusal}": len(gpus)})
+    if node_id in job.avoid_nodes:
+        return Counter({_AVOIDED: len(gpus)})
     if not placement.node_allows(node, job):
         return Counter({"node not asked for": len(gpus)})
     counts: Counter[str] = Counter()
@@ -216,7 +217,7 @@ def _gpus_of_node(index: Index, job: Job, node_id: str) -> Counter[str]:
         elif gpu.health is not GpuHealth.AVAILABLE:
             counts[str(gpu.health)] += 1
         elif gpu.gpu_id in job.avoid_gpus:
-            counts["avoided after a loss"] += 1
+            counts[_AVOIDED] += 1
         else:
             counts[_card_word(index, job, index.room(node_id), rooms[gpu.gpu_id].gpu.gpu_id)] += 1
     return counts
@@ -279,6 +280,12 @@ def _would_help(
         sentences.append(f"time: the first protection of a run that it could take ends at {moment(min(ends))}")
     elif not priority.may_take_victims(replace(job, promoted=False), index.policy, now):
         sentences.append("time: once aged, the job may take victims, where its class ever may")
+    avoided = (*sorted(job.avoid_nodes), *sorted(job.avoid_gpus))
+    if avoided:
+        until = moment(job.avoidance.until)
+        sentences.append(
+            f"time: it avoids {_listed(avoided)}, where a run of it was lost or did not start, until {until}"
+        )
     sentences.append("the end of runs on suitable GPUs, or another node with such GPUs")
     return tuple(sentences)
 
@@ -310,4 +317,6 @@ def _wakes_at(index: Index, job: Job, around: tuple[PossibleVictim, ...], now: f
         return job.begin_at
     moments = [priority.next_step_at(job, index.policy, now), job.no_victims_until]
     moments.extend(each.protection.until for each in around if each.rule and each.protection)
+    if job.avoid_nodes or job.avoid_gpus:
+        moments.append(job.avoidance.until)
     return min((at for at in moments if at is not None and at > now), default=None)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from makeway_policy import affinity, past_use, priority, quota
 from makeway_policy.agenda import Agenda
+from makeway_policy.avoiding import Avoiding
 from makeway_policy.changes import Changes
 from makeway_policy.demand import Demand
 from makeway_policy.kept_jobs import KeptJobs
@@ -32,6 +33,7 @@ class Index:
         self.rights = Rights(state, self.turns)
         self.queue = WaitingQueue(policy, self.rights.owner_of)
         self._timers = Timers()
+        self._avoiding = Avoiding(state, policy, self._timers)
         self.nodes = KeptNodes(state, policy, (self.queue, self.turns), self._timers)
         self.rooms, self.reaches, self.free = self.nodes.rooms, self.nodes.reaches, self.nodes.free
         self.hosts, self.reservers = self.nodes.hosts, self.nodes.reservers
@@ -72,6 +74,7 @@ class Index:
                 changes.rights.update(self.state.teams)
             elif not (changes.jobs or changes.nodes or changes.teams or changes.groups):
                 return
+            self._avoiding.settle(changes, now)
             self.state.changes = Changes(everything=False)
             self._take(changes, now)
 
@@ -198,7 +201,7 @@ class Index:
 
     def _ring(self, now: float) -> None:
         for what, name in self._timers.due(now):
-            if what in ("job", "overdue"):
+            if what in ("job", "overdue", "avoid"):
                 self.state.changes.jobs.add(name)
             elif what == "node":
                 self.nodes.ring(name)

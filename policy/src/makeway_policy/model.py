@@ -99,6 +99,18 @@ class Shape:
 
 
 @value(frozen=True, kw_only=True, slots=True)
+class Avoidance:
+    """The nodes and GPUs on which a job's runs were lost or did not start, oldest first, to be avoided until a moment.
+
+    While nothing else in use could run the job, as many of the oldest as that takes do not count (`avoiding`).
+    """
+
+    nodes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    until: float = 0.0
+
+
+@value(frozen=True, kw_only=True, slots=True)
 class Job:
     """One job as the policy sees it. It waits if it has no run, is not `held` or `over`, and `begin_at` has passed.
 
@@ -112,7 +124,8 @@ class Job:
     drain or loss and none has started since. `no_victims_until` and `failed_holds` are the back-off after a hold or a
     start that failed. `backs_off`: `begin_at` is the end of a pause between two tries. `deadline` and
     `max_wait_seconds` (from the submit) are both met by the first start; what happens else is the policy's default
-    where the job does not say. `refusal` is the stored reason, compared to decide whether a new one is told.
+    where the job does not say. `avoid_nodes` and `avoid_gpus` are what of its `avoidance` counts now: what is derived
+    keeps them. `refusal` is the stored reason, compared to decide whether a new one is told.
     """
 
     job_id: str
@@ -151,6 +164,7 @@ class Job:
     has_started: bool = False
     group: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    avoidance: Avoidance = Avoidance()
     avoid_nodes: frozenset[str] = frozenset()
     avoid_gpus: frozenset[str] = frozenset()
     resume_node: str | None = None

@@ -5,19 +5,23 @@ Order of checks (the first that holds is what happens):
  2. `requeue: false`, and the end was a preemption or a loss: the job has failed
  3. preempted: requeued at once (its daily number limits that elsewhere); with mode cancel the job has ended
  4. node lost, card lost, ours: requeued without counting, avoiding that node or card, after 0 s, then 10 s doubling;
-    ten in a row without a run of 10 min: held
+    ten in a row without a run of 10 min: held. It is avoided for 1 min from when the job may run again, doubling to
+    10 min with each in a row, and only while something else could run the job (`avoiding`)
  5. own failure: retried while its `retries` last and its exit code is among those named, with the back-off doubling
  6. own failure: the job has failed
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from makeway_policy.model import Mode
+from makeway_policy.model import Avoidance, Mode
 from makeway_policy.rules import Policy
 
 _FIRST_DELAY_SECONDS = 10.0
 _GOOD_RUN_SECONDS = 600.0
+_FIRST_AVOIDED_SECONDS = 60.0
+_AVOIDED_SECONDS_MAX = 600.0
 
 
 class Cause(StrEnum):
@@ -68,7 +72,10 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Following:
-    """What follows: the outcome, a sentence, the delay before it may run again, and the new counters."""
+    """What follows: the outcome, a sentence, the delay before it may run again, and the new counters.
+
+    `avoid_seconds`: how long the node or the GPU is avoided from when the job may run again.
+    """
 
     outcome: Outcome
     sentence: str
@@ -77,6 +84,7 @@ class Following:
     failures_in_a_row: int = 0
     avoid_node: bool = False
     avoid_gpu: bool = False
+    avoid_seconds: float = 0.0
 
 
 def after_end(ended: Ended, retries: Retries, policy: Policy) -> Following:
@@ -91,6 +99,29 @@ def after_end(ended: Ended, retries: Retries, policy: Policy) -> Following:
     if ended.cause is Cause.FAILED:
         return _after_own_failure(ended, retries, policy)
     return _after_infrastructure(ended, policy)
+
+
+def to_avoid(
+    before: Avoidance, following: Following, now: float, *, nodes: Iterable[str] = (), gpus: Iterable[str] = ()
+) -> Avoidance:
+    """What the job avoids after an end: that of the failures in a row together, the newest last.
+
+    `nodes` are those of the run that has ended; `gpus` those of its GPUs that were lost.
+    """
+    nodes, gpus = (nodes if following.avoid_node else ()), (gpus if following.avoid_gpu else ())
+    if following.outcome is not Outcome.REQUEUE or not (nodes or gpus):
+        return before
+    in_a_row = before if following.failures_in_a_row > 1 else Avoidance()
+    return Avoidance(
+        nodes=_newest_last(in_a_row.nodes, nodes),
+        gpus=_newest_last(in_a_row.gpus, gpus),
+        until=now + following.delay_seconds + following.avoid_seconds,
+    )
+
+
+def _newest_last(before: Iterable[str], newest: Iterable[str]) -> tuple[str, ...]:
+    added = tuple(newest)
+    return (*(each for each in before if each not in added), *added)
 
 
 _FINAL = {
@@ -122,8 +153,9 @@ def _after_infrastructure(ended: Ended, policy: Policy) -> Following:
         delay_seconds=min(delay, policy.retry_backoff_max_seconds),
         retries_used=ended.retries_used,
         failures_in_a_row=in_a_row,
-        avoid_node=ended.cause is Cause.NODE_LOST,
+        avoid_node=ended.cause is not Cause.CARD_LOST,
         avoid_gpu=ended.cause is Cause.CARD_LOST,
+        avoid_seconds=min(_FIRST_AVOIDED_SECONDS * 2.0 ** (in_a_row - 1), _AVOIDED_SECONDS_MAX),
     )
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 Name = tuple[str, str]
-"""(what it is: "job", "overdue", "node", "hold" or "recheck"; its id)."""
+"""(what it is: "job", "overdue", "avoid", "node", "hold" or "recheck"; its id)."""
 
 
 class Timers:

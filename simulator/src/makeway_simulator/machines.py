@@ -7,7 +7,7 @@ from dataclasses import replace
 from makeway_policy import costs, lifecycle
 from makeway_policy.model import GpuHealth, LeaseState, NodeHealth, Run, RunState, StopCause
 from makeway_policy.priority import class_of
-from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end
+from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end, to_avoid
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -243,7 +243,7 @@ class Machines:
                 begin_at=self.now + following.delay_seconds if following.delay_seconds else job.begin_at,
                 backs_off=job.backs_off or following.delay_seconds > 0,
                 held=following.outcome is Outcome.HELD,
-                avoid_nodes=job.avoid_nodes | {lost} if following.avoid_node and lost is not None else job.avoid_nodes,
+                avoidance=to_avoid(job.avoidance, following, self.now, nodes=() if lost is None else (lost,)),
                 down=lost is not None,
             )
         )

@@ -194,6 +194,32 @@ def test_a_card_with_a_process_that_nothing_ends_is_not_used_when_its_node_is_ba
     assert found.runs_of("b") == ()
 
 
+@pytest.mark.parametrize(
+    ("cluster", "job", "starts"),
+    [
+        ({"nodes": ["node-a"]}, {}, [0, 105]),
+        ({"nodes": ["node-a", "node-b"]}, {"needs": "node-a"}, [0, 105]),
+        ({"nodes": ["node-a", "node-b"]}, {}, [0, 140]),
+    ],
+    ids=["the only node", "the only one that would do", "another would do and is busy"],
+)
+def test_a_job_returns_to_a_node_that_was_lost_and_came_back(
+    cluster: dict[str, Any], job: dict[str, Any], starts: list[float]
+) -> None:
+    other = [{"id": "b", "needs": "node-b", "dur": 1000}] if len(cluster["nodes"]) > 1 else []
+    found = history(
+        cluster=cluster,
+        jobs=[*other, {"id": "a", "dur": 100, **job}],
+        actions=[
+            {"at": 50, "cut_network": "node-a"},
+            {"at": 80, "declare_dead": "node-a"},
+            {"at": 100, "restore_network": "node-a"},
+        ],
+        until=2000,
+    )
+    assert [run.started_at for run in found.runs_of("a")] == starts
+
+
 @pytest.mark.parametrize("word", ["quarantine", "release"])
 def test_a_report_of_the_layout_says_nothing_of_the_health_of_a_card(word: str) -> None:
     report = {"report_layout": {"node": "node-a", "slices": {}}}
