@@ -7,7 +7,7 @@ from dataclasses import replace
 from makeway_policy import costs, lifecycle
 from makeway_policy.model import GpuHealth, LeaseState, NodeHealth, Run, RunState, StopCause
 from makeway_policy.priority import class_of
-from makeway_policy.retries import Cause, Ended, Following, Outcome, after_end, to_avoid
+from makeway_policy.retries import Cause, Ended, Following, Outcome, Retries, after_end, to_avoid
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
 
@@ -129,7 +129,7 @@ class Machines:
         """Give a run its notice; one that has not started is gone. A later cause only says what the end will mean."""
         found = self._running(run_id)
         if found is None:
-            self.release_unstarted(run_id)
+            self._stop_unstarted(run_id, cause)
             return
         live = found[1]
         node_id = self._network.cut_off(self.state.runs[run_id].node_ids)
@@ -176,6 +176,15 @@ class Machines:
         for follower in lifecycle.run_released(self.state, run_id, self.now):
             self.start_if_live(follower)
         return True
+
+    def _stop_unstarted(self, run_id: str, cause: StopCause) -> None:
+        """Take a run back that has no process yet; a start that took too long counts, and is no loss of a run."""
+        run = self.state.runs.get(run_id)
+        book = self.books.get(run.job_id) if run is not None else None
+        if not self.release_unstarted(run_id) or run is None or book is None or cause is not StopCause.OURS:
+            return
+        ended = Ended(cause=Cause.OURS, retries_used=book.retries_used, failures_in_a_row=book.failures_in_a_row)
+        self._follow(book, after_end(ended, Retries(), self.policy), EndKind.FAILED, nodes=run.node_ids)
 
     def close(self, book: Book, kind: EndKind) -> None:
         """The job has come to its end."""
@@ -230,8 +239,10 @@ class Machines:
         self.busy -= book.gpus
         return lifecycle.run_released(self.state, live.run_id, self.now)
 
-    def _follow(self, book: Book, following: Following, kind: EndKind, lost: str | None = None) -> None:
-        """What the policy says becomes of a job whose run failed or was lost."""
+    def _follow(
+        self, book: Book, following: Following, kind: EndKind, *, nodes: tuple[str, ...] = (), lost: bool = False
+    ) -> None:
+        """What the policy says becomes of a job whose run failed, was lost or did not start, on these nodes."""
         book.retries_used, book.failures_in_a_row = following.retries_used, following.failures_in_a_row
         if following.outcome not in (Outcome.REQUEUE, Outcome.HELD):
             self.close(book, kind)
@@ -243,8 +254,8 @@ class Machines:
                 begin_at=self.now + following.delay_seconds if following.delay_seconds else job.begin_at,
                 backs_off=job.backs_off or following.delay_seconds > 0,
                 held=following.outcome is Outcome.HELD,
-                avoidance=to_avoid(job.avoidance, following, self.now, nodes=() if lost is None else (lost,)),
-                down=lost is not None,
+                avoidance=to_avoid(job.avoidance, following, self.now, nodes=nodes),
+                down=lost or (job.down and bool(nodes)),
             )
         )
 
@@ -302,7 +313,7 @@ class Machines:
             )  # fmt: skip
             retries = book.job.detail.retries if book.job.detail is not None else None
             if retries is not None:
-                self._follow(book, after_end(ended, retries, self.policy), EndKind.FAILED, lost=node_id)
+                self._follow(book, after_end(ended, retries, self.policy), EndKind.FAILED, nodes=(node_id,), lost=True)
             for follower in followers:
                 self.start_if_live(follower)
 

@@ -220,6 +220,25 @@ def test_a_job_returns_to_a_node_that_was_lost_and_came_back(
     assert [run.started_at for run in found.runs_of("a")] == starts
 
 
+def test_a_start_that_takes_too_long_is_tried_again_with_back_off_until_the_job_is_held() -> None:
+    slow = {"nodes": [{"name": "node-a", "start_delay": 130}]}
+    found = history(cluster=slow, jobs=[{"id": "a", "dur": 10}], until=20_000)
+    last = found.snapshots[-1].jobs["a"]
+    assert (last.state, found.runs_of("a")) == ("HELD", ())
+    # Ten start time-outs of 120 s, and 10 s doubling between them from the second on.
+    held = next(each.at for each in found.snapshots if each.jobs["a"].state == "HELD")
+    assert held == 10 * 120 + sum(10 * 2**each for each in range(8))
+
+
+def test_a_job_that_did_not_start_on_a_node_waits_a_while_for_another() -> None:
+    found = history(
+        cluster={"nodes": [{"name": "node-a", "start_delay": 130}, "node-b"]},
+        jobs=[{"id": "b", "needs": "node-b", "dur": 150}, {"id": "a", "dur": 10}],
+        until=20_000,
+    )
+    assert [(run.started_at, run.gpus) for run in found.runs_of("a")] == [(150, ("node-b/0",))]
+
+
 @pytest.mark.parametrize("word", ["quarantine", "release"])
 def test_a_report_of_the_layout_says_nothing_of_the_health_of_a_card(word: str) -> None:
     report = {"report_layout": {"node": "node-a", "slices": {}}}
