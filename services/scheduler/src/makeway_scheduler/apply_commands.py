@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from makeway_policy.evictions import preempt_by_hand
-from makeway_policy.model import Drain, Refusal
+from makeway_policy.model import Avoidance, Drain, Refusal
 from makeway_schemas.facts import CommandIssued, NodeCommandIssued
 from makeway_schemas.states import EndCause, JobState, StopCause
 
@@ -147,7 +147,8 @@ def _other_run(ledger: Ledger, job: JobRecord, meant: int | None) -> str | None:
 def _resume(ledger: Ledger, job: JobRecord, fact: CommandIssued, now: float) -> str:
     if job.state is not JobState.HELD:
         return f"{REFUSED}it is not held"
-    releases.release(ledger, replace(job, infrastructure_failures=0), f"resumed by {fact.issued_by}", now)
+    job = replace(job, infrastructure_failures=0, avoidance=Avoidance())
+    releases.release(ledger, job, f"resumed by {fact.issued_by}", now)
     return "queued"
 
 

@@ -84,7 +84,9 @@ def _cause_of(ledger: Ledger, end: RunEnd, run: RunRecord) -> EndCause:
         return EndCause.NEVER_STARTED
     if end.outcome == "lost":
         node = ledger.nodes.get(run.node_id)
-        return EndCause.NODE_LOST if node is not None and node.state is NodeState.DEAD else EndCause.OURS
+        if node is not None and node.state is NodeState.DEAD:
+            return EndCause.NODE_LOST
+        return EndCause.GPU_LOST if job_moves.lost_cards(ledger, run) else EndCause.OURS
     if end.outcome == "start_failed":
         return EndCause.FAILED
     cause = end.cause or run.stop_cause
@@ -92,7 +94,8 @@ def _cause_of(ledger: Ledger, end: RunEnd, run: RunRecord) -> EndCause:
         return _STOPPED[cause]
     if end.done or (end.exit_code == 0 and not end.signal):
         return EndCause.DONE
-    return EndCause.FAILED
+    # Whoever works on a card that fails is told of an error, and ends with one.
+    return EndCause.GPU_LOST if job_moves.lost_cards(ledger, run) else EndCause.FAILED
 
 
 def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now: float) -> None:
@@ -103,6 +106,8 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
     cause = EndCause(run.end_cause or "")
     if cause is EndCause.FAILED and not message:
         message = f"killed by signal {end.signal}" if end.signal else f"exited with {exit_code}"
+    if cause is EndCause.GPU_LOST:
+        message = f"{', '.join(gpu.gpu_id for gpu in job_moves.lost_cards(ledger, run))} of {run.node_id} failed"
     job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     if cause is EndCause.DONE:
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
@@ -119,7 +124,7 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
         job_moves.requeue(ledger, job, now, cause=cause)
     else:
         orderly = end.outcome == "exited" and end.notice_delivered
-        job_moves.requeue_as_ours(ledger, job, now, cause=cause, run_seconds=run_seconds, orderly=orderly)
+        job_moves.requeue_as_ours(ledger, job, run, now, orderly=orderly)
 
 
 def _note_preemption_end(ledger: Ledger, run: RunRecord, end: RunEnd, cause: EndCause) -> None:

@@ -9,14 +9,14 @@ from typing import Final
 
 from makeway_policy.model import Mode, Trigger
 from makeway_policy.priority import class_of
-from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
+from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end, to_avoid
 from makeway_schemas.job_spec import PreemptionMode
-from makeway_schemas.states import JOB_MOVES, TERMINAL, EndCause, JobState, LeaseState, NodeState
+from makeway_schemas.states import CARD_FAULT, JOB_MOVES, TERMINAL, EndCause, JobState, LeaseState, NodeState
 
 from makeway_scheduler.errors import SchedulerError
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.policy_values import job_value
-from makeway_scheduler.records import JobRecord, RunRecord
+from makeway_scheduler.records import GpuRecord, JobRecord, RunRecord
 
 _LOST_FOR_GOOD: Final = "its run was lost, and it asks not to be requeued"
 _PREEMPTED_FOR_GOOD: Final = "preempted, and it asks not to be requeued"
@@ -30,6 +30,8 @@ _OF_CAUSE: Final = {
     EndCause.CANCELLED: JobState.CANCELLED,
     EndCause.TIME_LIMIT: JobState.TIMED_OUT,
 }
+
+_LOSSES: Final = {EndCause.NODE_LOST: Cause.NODE_LOST, EndCause.GPU_LOST: Cause.CARD_LOST}
 
 
 def state_of(ledger: Ledger, run: RunRecord) -> JobState:
@@ -101,17 +103,20 @@ def requeue(
     ledger.tell(waiting, "requeued", now, cause=cause.value, exit_code=job.exit_code, step=job.last_ack_step)
 
 
-def requeue_as_ours(
-    ledger: Ledger, job: JobRecord, now: float, *, cause: EndCause, run_seconds: float, orderly: bool
-) -> None:
+def requeue_as_ours(ledger: Ledger, job: JobRecord, run: RunRecord, now: float, *, orderly: bool) -> None:
     """After a loss that is not the job's: what the policy's rules for retries say; they may hold it, too.
 
     `orderly`: its node was shut down and gave it its grace, which speaks against nobody.
     """
+    cause = EndCause(run.end_cause or "")
     end_of_run = Ended(
-        cause=Cause.OURS, ran_seconds=run_seconds, requeue=job.spec.requeue, retries_used=job.own_failures,
+        cause=_LOSSES.get(cause, Cause.OURS),
+        ran_seconds=run.run_seconds or 0.0,
+        # Of one that never started nothing is lost.
+        requeue=job.spec.requeue or cause is EndCause.NEVER_STARTED,
+        retries_used=job.own_failures,
         failures_in_a_row=job.infrastructure_failures,
-    )  # fmt: skip
+    )
     following = after_end(end_of_run, Retries(), ledger.policy)
     if following.outcome is Outcome.FAILED:
         end(ledger, replace(job, message=_LOST_FOR_GOOD), EndCause.FAILED, now, exit_code=job.exit_code)
@@ -119,7 +124,9 @@ def requeue_as_ours(
     if orderly:
         requeue(ledger, job, now, cause=cause)
         return
-    job = replace(job, infrastructure_failures=following.failures_in_a_row)
+    lost_gpus = [gpu.gpu_id for gpu in lost_cards(ledger, run)]
+    avoidance = to_avoid(job.avoidance, following, now, nodes=(run.node_id,), gpus=lost_gpus)
+    job = replace(job, infrastructure_failures=following.failures_in_a_row, avoidance=avoidance)
     if following.outcome is Outcome.HELD:
         sentence = f"{following.sentence}; the last: {job.message or cause.value}"
         held = move(
@@ -132,6 +139,16 @@ def requeue_as_ours(
         return
     wait = following.delay_seconds
     requeue(ledger, job, now, cause=cause, retry_at=now + wait if wait else None)
+
+
+def lost_cards(ledger: Ledger, run: RunRecord) -> list[GpuRecord]:
+    """The GPUs of a run that its node does not find any more, or whose driver has told of a fault."""
+    here = [gpu for each in run.placement if (gpu := ledger.gpus.get(each.gpu_id)) is not None]
+    return [
+        gpu
+        for gpu in here
+        if gpu.condition == "lost" or (gpu.condition == "quarantined" and gpu.reason.startswith(CARD_FAULT))
+    ]
 
 
 def after_failure(ledger: Ledger, job: JobRecord, now: float, *, exit_code: int | None) -> None:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from makeway_policy.asked import pairs
+from makeway_policy.copies import changed
 from makeway_policy.model import (
     Gpu,
     GpuHealth,
@@ -101,6 +102,7 @@ def job_value(job: JobRecord) -> Job:
         has_started=job.first_started_at is not None,
         group=group_name(job),
         labels=pairs(spec.labels),
+        avoidance=job.avoidance,
         refusal=refusal,
     )
 
@@ -209,7 +211,8 @@ def synchronise(ledger: Ledger, now: float) -> None:
         job = ledger.jobs.get(job_id)
         if job is not None and not _is_over(ledger, job):
             _note_group(ledger, job)
-            _put_if_new(state.jobs.get(job_id), job_value(job), state.put_job)
+            known = state.jobs.get(job_id)
+            _put_if_new(known, _as_derived(job_value(job), known), state.put_job)
     for run_id in ledger.runs.touched():
         run = ledger.runs.get(run_id)
         if run is not None and not run.released:
@@ -218,6 +221,13 @@ def synchronise(ledger: Ledger, now: float) -> None:
         job = ledger.jobs.get(job_id)
         if job_id in state.jobs and (job is None or _is_over(ledger, job)):
             state.remove_job(job_id)
+
+
+def _as_derived(job: Job, known: Job | None) -> Job:
+    """The job with what the policy makes of its avoidance, as long as that is the same."""
+    if known is None or known.avoidance != job.avoidance:
+        return job
+    return changed(job, avoid_nodes=known.avoid_nodes, avoid_gpus=known.avoid_gpus)
 
 
 def group_name(job: JobRecord) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makeway_policy.model import Drain, Member, Shape
+from makeway_policy.model import Avoidance, Drain, Member, Shape
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
 
@@ -39,6 +39,7 @@ class JobRecord:
     preempted_at: tuple[float, ...] = ()
     infrastructure_failures: int = 0
     own_failures: int = 0
+    avoidance: Avoidance = field(default_factory=Avoidance)
     amendments: Mapping[str, Any] = field(default_factory=dict)
     """What holds instead of the specification, by name; None takes a value away."""
     hold_failures: int = 0

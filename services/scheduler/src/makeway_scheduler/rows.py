@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from makeway_policy.asked import shape_of
-from makeway_policy.model import Drain, Percents
+from makeway_policy.model import Avoidance, Drain, Percents
 from makeway_schemas.facts import AdmittedJob, CommandIssued, JobAdmitted, NodeCommandIssued
 from makeway_schemas.job_spec import JobSpec
 from makeway_schemas.states import JobState, LeaseState, NodeState, RunState, StopCause
@@ -72,8 +72,15 @@ def job_of(pool: str, row: Mapping[str, Any]) -> JobRecord:
         traceparent=row["traceparent"],
         state=JobState(row["state"]),
         preempted_at=tuple(row["preempted_at"]),
+        avoidance=_avoidance(row["avoidance"]),
         **{name: row[name] for name in same},
     )
+
+
+def _avoidance(given: Mapping[str, Any]) -> Avoidance:
+    if not given:
+        return Avoidance()
+    return Avoidance(nodes=tuple(given["nodes"]), gpus=tuple(given["gpus"]), until=float(given["until"]))
 
 
 def run_of(row: Mapping[str, Any]) -> RunRecord:

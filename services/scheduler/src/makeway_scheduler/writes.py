@@ -4,8 +4,10 @@ Lease changes are the difference between a run before and after the batch, so no
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
+
+from makeway_policy.model import Avoidance
 
 from makeway_scheduler.ledger import Ledger
 from makeway_scheduler.records import GpuRecord, LeaseRecord, NodeRecord, RunRecord
@@ -88,6 +90,7 @@ def _jobs(ledger: Ledger) -> dict[str, list[Any]]:
         row["job_id"] = job_id
         row["reason_detail"] = dict(job.reason_detail)
         row["amendments"] = dict(job.amendments)
+        row["avoidance"] = asdict(job.avoidance) if job.avoidance != Avoidance() else {}
         if job.version == 0:
             new_jobs.append({**row, "pool_id": job.pool, "team_id": job.team})
         else:

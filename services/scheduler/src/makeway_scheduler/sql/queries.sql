@@ -19,7 +19,7 @@ SELECT j.job_id, j.admission_order, j.team_id, j.class_name, j.spec, j.submitted
     extract(epoch FROM j.submitted_at)::double precision AS submitted_at,
     s.state, s.reason_code, s.reason, s.reason_detail, s.manual_priority, s.run_number, s.preemptions, s.infrastructure_failures,
     s.hold_failures, s.cancel_requested, s.used_seconds, s.last_ack_step, s.last_end, s.last_victim_run, s.restart_seconds,
-    s.end_cause, s.exit_code, s.message, s.own_failures, s.amendments, s.version,
+    s.end_cause, s.exit_code, s.message, s.own_failures, s.amendments, s.avoidance, s.version,
     extract(epoch FROM s.no_victims_until)::double precision AS no_victims_until,
     extract(epoch FROM s.retry_at)::double precision AS retry_at,
     extract(epoch FROM s.queued_since)::double precision AS queued_since,
