@@ -93,12 +93,17 @@ class Withdraw:
 
 @value(frozen=True, kw_only=True, slots=True)
 class Stop:
-    """A run is told to stop for its own sake (time limit, deadline), with its job's grace."""
+    """A run is told to stop for its own sake (time limit, deadline, a start that takes too long), with its job's grace.
+
+    `no_victims_until` and `failed_holds` are the job's new back-off where its start took too long (cause OURS).
+    """
 
     job_id: str
     run_id: str
     cause: StopCause
     grace_seconds: float
+    no_victims_until: float = 0.0
+    failed_holds: int = 0
 
 
 @value(frozen=True, kw_only=True, slots=True)

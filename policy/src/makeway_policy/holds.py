@@ -68,7 +68,12 @@ def _settle_one(index: Index, run: Run, now: float) -> list[Choice]:
             leaves_by=now + grace,
         )
     )  # fmt: skip
-    return [Stop(job_id=job.job_id, run_id=run.run_id, cause=StopCause.OURS, grace_seconds=grace)]
+    return [
+        Stop(
+            job_id=job.job_id, run_id=run.run_id, cause=StopCause.OURS, grace_seconds=grace,
+            no_victims_until=backed_off.no_victims_until, failed_holds=backed_off.failed_holds,
+        )
+    ]  # fmt: skip
 
 
 def _grant(state: PoolState, run: Run) -> list[Choice]:

@@ -108,6 +108,9 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
         message = f"killed by signal {end.signal}" if end.signal else f"exited with {exit_code}"
     if cause is EndCause.GPU_LOST:
         message = f"{', '.join(gpu.gpu_id for gpu in job_moves.lost_cards(ledger, run))} of {run.node_id} failed"
+    slow_start = _start_took_too_long(run)
+    if slow_start and not message:
+        message = f"its start on {run.node_id} took longer than the start time-out"
     job = replace(job, used_seconds=job.used_seconds + run_seconds, exit_code=exit_code, message=message)
     if cause is EndCause.DONE:
         job_moves.end(ledger, job, cause, now, exit_code=0 if end.done else exit_code)
@@ -120,11 +123,16 @@ def _settle_job(ledger: Ledger, job: JobRecord, run: RunRecord, end: RunEnd, now
         job_moves.end(ledger, job, EndCause.CANCELLED, now, exit_code=exit_code)
     elif cause is EndCause.PREEMPTED:
         job_moves.after_preemption(ledger, job, run, now)
-    elif cause is EndCause.NEVER_STARTED:
+    elif cause is EndCause.NEVER_STARTED and not slow_start:
         job_moves.requeue(ledger, job, now, cause=cause)
     else:
-        orderly = end.outcome == "exited" and end.notice_delivered
+        orderly = end.outcome == "exited" and end.notice_delivered and not slow_start
         job_moves.requeue_as_ours(ledger, job, run, now, orderly=orderly)
+
+
+def _start_took_too_long(run: RunRecord) -> bool:
+    """Whether it was told to stop for that: a drain by an operator makes it a victim, and a node's own stop is none."""
+    return run.stop_cause is StopCause.DRAIN and not run.stop_trigger
 
 
 def _note_preemption_end(ledger: Ledger, run: RunRecord, end: RunEnd, cause: EndCause) -> None:

@@ -51,7 +51,7 @@ def enact(ledger: Ledger, choice: Choice, now: float) -> None:
     elif isinstance(choice, policy_choices.Withdraw):
         _withdraw(ledger, choice, now)
     elif isinstance(choice, policy_choices.Stop):
-        stop_run(ledger, ledger.runs[choice.run_id], _stop_cause(choice.cause), choice.grace_seconds, now)
+        _stop(ledger, choice, now)
     elif isinstance(choice, policy_choices.Expire):
         job = ledger.jobs[choice.job_id]
         expired = job_moves.move(
@@ -168,6 +168,15 @@ def _withdraw(ledger: Ledger, choice: policy_choices.Withdraw, now: float) -> No
         ledger.runs.put(run.run_id, replace(run, withdrawing=True, moves_to=choice.to))
         ledger.batch.plans_for.add(run.node_id)
     _decide(ledger, job.job_id, now, choice="withdraw", reason=f"its hold ends: {choice.cause.value}")
+
+
+def _stop(ledger: Ledger, choice: policy_choices.Stop, now: float) -> None:
+    if choice.cause is PolicyStopCause.OURS:
+        job = replace(
+            ledger.jobs[choice.job_id], no_victims_until=choice.no_victims_until, hold_failures=choice.failed_holds
+        )
+        ledger.jobs.put(job.job_id, job)
+    stop_run(ledger, ledger.runs[choice.run_id], _stop_cause(choice.cause), choice.grace_seconds, now)
 
 
 def _wait(ledger: Ledger, choice: policy_choices.Wait, now: float) -> None:
