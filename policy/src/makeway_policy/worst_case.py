@@ -7,8 +7,9 @@ classes above it are limited below the pool. It is summed from, in this order (t
     occupy a card too many on every node that could host it
  3. whoever is before it in the queue has a time limit
  4. whoever runs where it could run has a time limit
-The bound is the time until no later submit can come before it, then everyone before it one after the other, then the
-longest that is left to a run, each with its grace and the time to prove its GPUs empty.
+The bound is how long the job avoids a node or card yet, then the time until no later submit can come before it, then
+everyone before it one after the other, then the longest that is left to a run, each with its grace and the time to
+prove its GPUs empty.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def worst_case_wait(state: PoolState, policy: Policy, job: Job, now: float) -> W
         return WorstCase(
             seconds=None, cause=f"class {job.class_name} does not age, and higher classes may be submitted"
         )
-    waits = 0.0
+    waits = max(0.0, job.avoidance.until - now) if job.avoid_nodes or job.avoid_gpus else 0.0
     for other in _before(state, policy, job, now):
         if other.time_limit_seconds is None:
             return WorstCase(seconds=None, cause=f"job {other.job_id} is before it and has no time limit")

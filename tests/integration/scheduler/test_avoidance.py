@@ -125,3 +125,13 @@ async def test_a_job_that_fails_beside_a_card_that_has_failed_has_failed_itself(
     await pool.turn(fault(node, "GPU-a-1"))
     await pool.turn(node.exited(f"{job}.1", ended(1)))
     assert await pool.state(job) == "FAILED"
+
+
+async def test_why_a_job_waits_says_what_it_avoids(pool: PoolUnderTest) -> None:
+    first, _, job, _ = await two_nodes_one_full(pool)
+    await pool.turn(first.exited(f"{job}.1", LOST))
+    told = await pool.sql.fetchval(
+        "SELECT detail FROM decisions WHERE job_id = $1 AND choice = 'wait' ORDER BY decision_id DESC LIMIT 1", job
+    )
+    assert json.loads(told)["gpus"] == {"avoided after a loss": 1, "in use": 1}
+    assert any("it avoids a, where a run of it was lost" in each for each in json.loads(told)["would_help"])

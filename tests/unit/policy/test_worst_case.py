@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from makeway_policy.model import Team
+from makeway_policy.model import Avoidance, Team
 from makeway_policy.rules import Policy
 from makeway_policy.worst_case import worst_case_wait
 
@@ -31,6 +31,16 @@ def test_a_bound_is_given_where_everything_before_ends(crowded: Pool) -> None:
     assert told.seconds is not None
     crowded.run_until(20 + told.seconds)
     assert crowded.starts_of("waits")
+
+
+def test_what_the_job_avoids_yet_counts(crowded: Pool) -> None:
+    crowded.run_until(21)
+    before = ask(crowded).seconds
+    crowded.change("waits", at=21, avoidance=Avoidance(nodes=("node-b",), until=80.0))
+    crowded.add_node("node-b", 4)
+    crowded.run_until(21)
+    assert crowded.state.run_of("waits") is None
+    assert ask(crowded).seconds == pytest.approx(before + 80 - 21)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def explain_waits(ledger: Ledger, choices: Sequence[Choice], now: float) -> None
         asked = (job.team, job.class_name, job.shape, job.own_priority, job.manual_priority)
         # Those that may not begin yet are told when they may.
         early = job.begin_at if choice.refusal.reason is Reason.NOT_YET else None
-        alike = (*asked, choice.refusal.reason, early)
+        alike = (*asked, job.avoid_nodes, job.avoid_gpus, choice.refusal.reason, early)
         if alike not in answers:
             if len(answers) == MOST_EXPLAINED:
                 continue
