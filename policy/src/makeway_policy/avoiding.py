@@ -56,6 +56,8 @@ class Avoiding:
         nodes, gpus = self._counting(job, now)
         if (nodes, gpus) != (job.avoid_nodes, job.avoid_gpus):
             self._state.put_job(changed(job, avoid_nodes=nodes, avoid_gpus=gpus))
+            # One that holds GPUs which are not empty yet may have others now.
+            self._state.changes.amended.add(job_id)
 
     def _counting(self, job: Job, now: float) -> tuple[frozenset[str], frozenset[str]]:
         nodes, gpus = job.avoidance.nodes, job.avoidance.gpus

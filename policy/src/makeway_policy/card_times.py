@@ -95,14 +95,14 @@ class CardTimes:
                 elif runs[0] is not alone:
                     # A run that has several whole cards leaves them all at once.
                     alone = runs[0]
-                    end, waits = _expected_end(state, policy, state.runs[alone.run_id]), bool(alone.after)
+                    end, waits = expected_end(state, policy, state.runs[alone.run_id]), bool(alone.after)
                 known.ends[place] = end
                 known.lasting[place] = None if waits else card
                 known.waits = known.waits or waits
         known.cards, known.ranked = cards, sorted(known.ends)
 
 
-def _expected_end(state: PoolState, policy: Policy, run: Run) -> float:
+def expected_end(state: PoolState, policy: Policy, run: Run) -> float:
     """When the run has to be gone by its declared time limit (or its notice); UNLIMITED or ENDLESS without one."""
     if is_leaving(run):
         if run.leaves_by is not None:
@@ -114,7 +114,7 @@ def _expected_end(state: PoolState, policy: Policy, run: Run) -> float:
     left = max(0.0, job.time_limit_seconds - job.used_seconds)
     if run.started_at is not None:
         return run.started_at + left
-    begins = max((_expected_end(state, policy, state.runs[each]) for each in run.after), default=run.decided_at)
+    begins = max((expected_end(state, policy, state.runs[each]) for each in run.after), default=run.decided_at)
     return begins + left
 
 
@@ -124,12 +124,12 @@ def _card_time(state: PoolState, policy: Policy, card: CardRoom, shape: Shape) -
         return NOW
     kind = placement.kind_of(shape)
     if kind is _WHOLE or card.kinds_later - {kind}:
-        return max([_expected_end(state, policy, state.runs[run.run_id]) for run in card.runs])
+        return max([expected_end(state, policy, state.runs[run.run_id]) for run in card.runs])
     vram, slots = card.vram_now, card.slots_now
     wanted = (shape.vram_mib or 0, shape.shares or 1)
     if vram >= wanted[0] and slots >= wanted[1]:
         return NOW
-    ends = sorted((_expected_end(state, policy, state.runs[run.run_id]), run.run_id) for run in card.runs)
+    ends = sorted((expected_end(state, policy, state.runs[run.run_id]), run.run_id) for run in card.runs)
     for end, run_id in ends:
         for lease in state.runs[run_id].leases:
             if lease.gpu_id == card.gpu.gpu_id:

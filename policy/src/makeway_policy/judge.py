@@ -44,11 +44,9 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     room = index.free.has_room(job.shape)
     if not room and not _victims_in_reach(index, job, now):
         return _over(index, job, None) or _no_room(index, job, now)
-    kept, keeper = _kept_from(index, job, now)
-    allowed = changed(job, avoid_gpus=job.avoid_gpus | kept) if kept else job
-    closed = keeper is not None and not kept
+    allowed, keeper = _beside_reservations(index, job, now)
     placed = None
-    if room and not closed:
+    if room:
         placed = _place_most(index, job, now) or place_free(index, allowed)
     over = _over(index, job, placed)
     if placed is not None and over is None:
@@ -56,7 +54,7 @@ def judge(index: Index, job: Job, now: float) -> Verdict:
     if over is not None and quota.refusal_of(index.state, index.policy, job, _units(index, job, placed), ()) is None:
         # What leaves anyway eases its quota: nobody has to leave for that.
         return replace(over, detail={**over.detail, "eases": "soon"})
-    if not closed and (not room or _victims_in_reach(index, job, now)):
+    if not room or _victims_in_reach(index, job, now):
         preemptor = preemptor_of(index.state, index.policy, allowed, now)
         question = Question(
             state=index.state, rooms=index.rooms, policy=index.policy, now=now, preemptor=preemptor, demand=index.demand
@@ -89,10 +87,7 @@ def _place_most(index: Index, job: Job, now: float) -> Placed | None:
         if _over(index, larger, None) is not None:
             continue
         # More GPUs may be borrowed ones, for which others wait that could reclaim them.
-        kept, keeper = _kept_from(index, larger, now)
-        if keeper is not None and not kept:
-            continue
-        placed = place_free(index, changed(larger, avoid_gpus=job.avoid_gpus | kept))
+        placed = place_free(index, _beside_reservations(index, larger, now)[0])
         if placed is not None and _over(index, larger, placed) is None:
             return placed
     return None
@@ -123,23 +118,18 @@ def _over(index: Index, job: Job, placed: Placed | None) -> Refusal | None:
     return replace(over, room_on=_nodes(placed))
 
 
-def _kept_from(index: Index, job: Job, now: float) -> tuple[frozenset[str], Reservation | None]:
-    """(GPUs that are reserved for others, for whom). With somebody but no GPUs, he comes first wherever there is room.
-
-    That is so of jobs of CPU and memory only: what of a node each of them would get is not looked into.
-    """
-    kept: frozenset[str] = frozenset()
+def _beside_reservations(index: Index, job: Job, now: float) -> tuple[Job, Reservation | None]:
+    """(the job without the GPUs and nodes that are reserved for others, for whom first)."""
+    gpus: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
     keeper: Reservation | None = None
     for held in _reservations(index, job, now):
-        if reservation.passes(index.state, index.policy, job, held, now):
-            continue
-        if not held.gpus:
-            if job.shape.gpus == 0:
-                return frozenset(), held
-            continue
-        keeper = keeper or held
-        kept |= held.gpus
-    return kept, keeper
+        if held.exists and not reservation.passes(index.state, index.policy, job, held, now):
+            keeper = keeper or held
+            gpus, nodes = gpus | held.gpus, nodes | held.nodes
+    if keeper is None:
+        return job, None
+    return changed(job, avoid_gpus=job.avoid_gpus | gpus, avoid_nodes=job.avoid_nodes | nodes), keeper
 
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
@@ -162,9 +152,7 @@ def _waits_behind(index: Index, held: Reservation, ahead: Sequence[Reservation],
     state, policy = index.state, index.policy
     job = state.jobs[held.job_id]
     return any(
-        first in ahead
-        and not first.gpus.isdisjoint(held.gpus)
-        and not reservation.passes(state, policy, job, first, now)
+        first in ahead and first.meets(held) and not reservation.passes(state, policy, job, first, now)
         for first in index.reservers.against(job, index.turns.of_job(job, now))
     )
 
@@ -174,10 +162,7 @@ def place_beside(index: Index, job: Job, hold: Run, now: float) -> Placed | None
 
     Quota is asked as it is now: whoever leaves for the hold still counts, elsewhere.
     """
-    kept, keeper = _kept_from(index, job, now)
-    if keeper is not None and not kept:
-        return None
-    placed = place_free(index, changed(job, avoid_gpus=job.avoid_gpus | kept) if kept else job)
+    placed = place_free(index, _beside_reservations(index, job, now)[0])
     if placed is None:
         return None
     units = _units(index, job, placed)

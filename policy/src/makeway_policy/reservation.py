@@ -22,6 +22,7 @@ from makeway_policy.card_times import ENDLESS, NOW, UNLIMITED, CardTimes, NodeTi
 from makeway_policy.competing import Cards
 from makeway_policy.copies import value
 from makeway_policy.costs import grace_of
+from makeway_policy.host_times import host_ready
 from makeway_policy.model import Job, Reason, Refusal, Shape
 from makeway_policy.moments import moment
 from makeway_policy.priority import base, class_of, outranks, preemption_value
@@ -41,13 +42,23 @@ _LAST: _Place = (ENDLESS, "")
 class Reservation:
     """What a waiting job is expected to get.
 
-    `start` None: no expected start can be given, and `gpus` are those that it is most likely to get. They are empty
-    where no node that takes placements suits, and for whoever asks for none.
+    `start` None: no expected start can be given, and `gpus` are those that it is most likely to get; `nodes` is set
+    instead for whoever asks for none. Both are empty where no node that takes placements suits.
     """
 
     job_id: str
     start: float | None
     gpus: frozenset[str]
+    nodes: frozenset[str] = frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is reserved."""
+        return bool(self.gpus or self.nodes)
+
+    def meets(self, other: "Reservation") -> bool:
+        """Whether both want something of the same."""
+        return not (self.gpus.isdisjoint(other.gpus) and self.nodes.isdisjoint(other.nodes))
 
 
 class ExpectedStarts:
@@ -62,7 +73,8 @@ class ExpectedStarts:
         self._stale: set[str] = set()
         self._noted: set[str] = set()
         self._filled: set[str] = set()
-        self._size = max(1, shape.gpus)
+        self._size = shape.gpus
+        self._slots: dict[str, list[float]] = {}
         self._order: list[_Place] = []
         self._place: dict[str, _Place] = {}
         self._found: dict[Cards | None, tuple[Job, Reservation]] = {}
@@ -109,10 +121,23 @@ class ExpectedStarts:
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
         times = self.times.look_at(node_id, state, policy, rooms)
+        self._slots.pop(node_id, None)
         if times is None or len(times.ranked) < self._size:
             self._move(node_id, None)
-        else:
-            self._move(node_id, _start(times.ranked, 0, self._size))
+            return
+        room, shape = rooms[node_id], self.shape
+        count = 1 if shape.distinct_nodes else max(1, len(times.ranked) // self._size) if self._size else shape.members
+        starts = [
+            _together(
+                _start(times.ranked, number * self._size, self._size),
+                host_ready(state, policy, room, shape, number + 1),
+                len(times.ranked),
+            )
+            for number in range(min(count, shape.members))
+        ]
+        if len(starts) > 1:
+            self._slots[node_id] = starts
+        self._move(node_id, starts[0])
 
     def _search(
         self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom], among: Cards | None
@@ -127,18 +152,23 @@ class ExpectedStarts:
             if among is not None and not self._is_among(place[1], among):
                 continue
             if placement.node_allows(rooms[place[1]].node, job):
-                for slot in self._member_slots(place[1]):
-                    insort(chosen, slot)
+                for number, start in enumerate(self._slots.get(place[1], place[:1])):
+                    insort(chosen, (start, place[1], number))
                 del chosen[members:]
         self._searched_to = max(self._searched_to, searched_to) if self._found else searched_to
         if len(chosen) < members:
             return Reservation(job_id=job.job_id, start=None, gpus=frozenset())
-        size = self.shape.gpus
+        last = chosen[-1][0]
+        expected = last if last < _NOBODY_KNOWS else None
+        if not self._size:
+            nodes = frozenset(node_id for _, node_id, _ in chosen)
+            return Reservation(job_id=job.job_id, start=expected, gpus=frozenset(), nodes=nodes)
         gpus = [
-            gpu_id for _, node_id, number in chosen for gpu_id in self._on(node_id).soonest()[number * size :][:size]
+            gpu_id
+            for _, node_id, number in chosen
+            for gpu_id in self._on(node_id).soonest()[number * self._size :][: self._size]
         ]
-        start = chosen[-1][0]
-        return Reservation(job_id=job.job_id, start=start if start < _NOBODY_KNOWS else None, gpus=frozenset(gpus))
+        return Reservation(job_id=job.job_id, start=expected, gpus=frozenset(gpus))
 
     def _soonest_first(self, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> Iterator[_Place]:
         """The nodes by when they could start a member; what was filled is put in its place as it is met."""
@@ -150,12 +180,6 @@ class ExpectedStarts:
                 continue
             yield place
             position += 1
-
-    def _member_slots(self, node_id: str) -> list[tuple[float, str, int]]:
-        ranked, size = self._on(node_id).ranked, self._size
-        count = 1 if self.shape.distinct_nodes else max(1, len(ranked) // size)
-        count = min(count, self.shape.members)
-        return [(_start(ranked, number * size, size), node_id, number) for number in range(count)]
 
     def _on(self, node_id: str) -> NodeTimes:
         found = self.times.known(node_id)
@@ -184,13 +208,21 @@ def _start(ranked: Sequence[float], first: int, size: int) -> float:
 
     Where nobody knows: how much is in the way, first the cards that are ENDLESS, then those that are UNLIMITED.
     """
-    last = ranked[first + size - 1]
+    last = ranked[first + size - 1] if size else NOW
     if last < UNLIMITED:
         return last
     limited, preemptible = bisect_left(ranked, UNLIMITED, first), bisect_left(ranked, ENDLESS, first)
     end = first + size
     endless, unlimited = max(0, end - preemptible), max(0, min(preemptible, end) - limited)
     return _NOBODY_KNOWS * (1 + (endless * len(ranked) + unlimited))
+
+
+def _together(cards: float, host: float, count: int) -> float:
+    """The start where cards are free then and CPU and memory there then; `count` cards are on the node."""
+    if host < UNLIMITED:
+        return max(cards, host)
+    blocked = _NOBODY_KNOWS * (count + 1 if host == ENDLESS else 1)
+    return cards + blocked if cards >= _NOBODY_KNOWS else _NOBODY_KNOWS + blocked
 
 
 def passes(state: PoolState, policy: Policy, job: Job, held: Reservation, now: float) -> bool:

@@ -283,13 +283,11 @@ class Reservers:
         return [(key, self._state.jobs[job_id], among) for key, job_id, among in self._first]
 
     def _lacks_a_node(self, job: Job, among: Cards | None) -> bool:
-        if job.shape.gpus == 0:
-            return False
         wanted = (job.shape, job.avoid_nodes, job.resume_node, among)
         if wanted not in self._lacking:
             if len(self._lacking) >= _KEPT_LACKING:
                 self._lacking.clear()
-            self._lacking[wanted] = not self.of(job, among).gpus
+            self._lacking[wanted] = not self.of(job, among).exists
         return self._lacking[wanted]
 
     def _first_of(self, line: _Line) -> tuple[Key, int] | None:

@@ -213,6 +213,34 @@ def test_whoever_is_kept_out_no_longer_has_its_turn_before_those_behind_it(pool:
     assert pool.starts_of("low") == []
 
 
+def test_whoever_lacks_cpu_is_expected_once_there_is_enough(pool: Pool) -> None:
+    """Its GPUs are free before: a short job may use them until then."""
+    pool.add_node("node-a", 4, cpus=16.0)
+    pool.submit("busy", pri=90, cpus=14.0, dur=100, time_limit_seconds=100)
+    pool.submit("first", pri=80, cpus=8.0, at=1)
+    pool.submit("short", pri=70, cpus=1.0, at=2, dur=20, time_limit_seconds=20, preemptible=False)
+    pool.submit("long", gpus=2, pri=60, cpus=1.0, at=30, dur=500, time_limit_seconds=500, preemptible=False)
+    pool.run_until(150)
+    assert pool.starts_of("short") == [2]
+    assert pool.starts_of("first") == [100]
+    assert pool.starts_of("long") == [30]
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_job_of_cpu_alone_keeps_one_node(pool: Pool, limit: float | None) -> None:
+    for node in ("node-a", "node-b"):
+        pool.add_node(node, 0, cpus=16.0)
+    on_a = frozenset({"node-a"})
+    pool.submit("busy-a", gpus=0, pri=90, cpus=10.0, nodes=on_a, preemptible=False, time_limit_seconds=limit)
+    pool.submit("busy-b", gpus=0, pri=90, cpus=10.0, at=1, nodes=frozenset({"node-b"}), preemptible=False)
+    pool.submit("wide", gpus=0, pri=80, cpus=16.0, at=2)
+    pool.submit("one", gpus=0, pri=70, cpus=6.0, at=3, preemptible=False)
+    pool.submit("two", gpus=0, pri=70, cpus=6.0, at=4, preemptible=False)
+    pool.run_until(10)
+    assert pool.node_of("one") == "node-b"
+    assert pool.starts_of("two") == []
+
+
 def reason(pool: Pool, job_id: str) -> Reason | None:
     refusal = pool.state.jobs[job_id].refusal
     return None if refusal is None else refusal.reason
