@@ -182,3 +182,22 @@ async def test_past_use_is_read_from_the_runs_that_are_kept(pool: PoolUnderTest,
     past = {team: pool.ledger.state.past_use_of(team) for team in ("a", "b")}
     assert past["a"].average == pytest.approx(0.5 - 0.125, abs=0.01)
     assert past["b"].average == pytest.approx(0.5 - 0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_teams_come_in_turn_under_round_robin(pool: PoolUnderTest, restarted: bool) -> None:
+    await pool.apply_policy(preset="round-robin")
+    node = Node("a")
+    await pool.turn(node.report())
+    waiting = [await pool.submit(team=team) for team in "aabc"]
+    await pool.turn(*await pool.news())
+    order = []
+    while len(order) < len(waiting):
+        ((run_id, _, _),) = await pool.leases()
+        order.append(run_id.removesuffix(".1"))
+        await pool.turn(node.started(run_id))
+        if restarted:
+            await pool.take_over()
+        await pool.turn(node.exited(run_id, ended()), node.report())
+    first, second, *others = waiting
+    assert order == [first, *others, second]
