@@ -11,14 +11,19 @@ Order of checks of a submit (the first that fails is the reason shown):
  7. the team's limits in GPUs could ever take it (those in per cent follow the nodes, and are judged later)
 """
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Final
 
-from makeway_policy import quota
+from makeway_policy import priority, quota
 from makeway_policy.model import Job, Mode, Reason, Refusal
 from makeway_policy.priority import class_of
-from makeway_policy.rules import Policy
+from makeway_policy.rules import JobClass, Policy
 from makeway_policy.state import PoolState
+
+_STEP_SECONDS_LEAST: Final = 0.001
+"""Clocks tell no shorter steps apart, so that the next would be due at once for ever."""
 
 
 def problems(policy: Policy) -> tuple[str, ...]:
@@ -100,9 +105,22 @@ def _problems(policy: Policy) -> Iterator[str]:
             yield f"classes.{rules.name}.grace_seconds: longer than its grace_max, {rules.grace_max_seconds:g} s"
         if rules.sla_wait_seconds is not None and not rules.sla_wait_seconds > 0:
             yield f"classes.{rules.name}.sla_wait_seconds: more than 0, or none"
+        if (step := _aging_step_seconds(policy, rules)) < _STEP_SECONDS_LEAST:
+            yield (
+                f"classes.{rules.name}.sla_wait_seconds: with aging_step and aging_points a step of aging takes "
+                f"{step:g} s, which should be {_STEP_SECONDS_LEAST:g} s or more"
+            )
     for lower, higher in pairwise(ordered):
         if higher.own_value_min - lower.own_value_max < 2 * policy.delta:
             yield f"classes.{higher.name}.own_value_min: less than {2 * policy.delta} above class {lower.name}"
+
+
+def _aging_step_seconds(policy: Policy, rules: JobClass) -> float:
+    """How long a job of the class waits for each step of its queue value; infinite where it makes none."""
+    ages = policy.priorities and policy.aging_points > 0 and rules.own_value_min < policy.aging_cap
+    if not ages or rules.sla_wait_seconds is None or not rules.sla_wait_seconds > 0:
+        return math.inf
+    return priority.step_seconds(policy, rules.sla_wait_seconds)
 
 
 def _doubled_names(policy: Policy) -> Iterator[str]:

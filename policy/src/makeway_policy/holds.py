@@ -14,6 +14,7 @@ Order of checks for each (the first that holds is what happens):
 """
 
 from dataclasses import replace
+from typing import Final
 
 from makeway_policy import protection, withdrawal
 from makeway_policy.choices import Choice, Grant, Stop, Withdraw
@@ -22,6 +23,9 @@ from makeway_policy.model import GpuHealth, Job, LeaseState, NodeHealth, Run, Ru
 from makeway_policy.state import PoolState, is_leaving
 
 _ROUNDING = 1e-6
+_DOUBLINGS_MOST: Final = 64
+_BACKING_OFF_MOST_SECONDS: Final = 366 * 86400.0
+"""The longest duration that a policy file may name: beyond it doubling means nothing, and soon is no date."""
 
 
 def settle(index: Index, now: float) -> list[Choice]:
@@ -85,7 +89,8 @@ def _grant(state: PoolState, run: Run) -> list[Choice]:
 
 
 def _back_off(index: Index, job: Job, now: float) -> Job:
-    seconds = index.policy.backing_off_seconds * 2**job.failed_holds
+    doubled = index.policy.backing_off_seconds * 2.0 ** min(job.failed_holds, _DOUBLINGS_MOST)
+    seconds = min(doubled, _BACKING_OFF_MOST_SECONDS)
     changed = replace(job, no_victims_until=now + seconds, failed_holds=job.failed_holds + 1)
     index.state.put_job(changed)
     return changed

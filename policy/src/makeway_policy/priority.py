@@ -15,6 +15,9 @@ _YES = MayPreempt.YES
 _ROUNDING = 1e-6
 """A float of seconds since the epoch is good to a quarter of a microsecond; a step that is due now counts."""
 
+_ULPS = 8
+"""A clock far beyond the epoch's is less good than that; so many of its smallest steps may go astray in a sum."""
+
 
 def class_of(job: Job, policy: Policy) -> JobClass:
     """The job's class; one that the policy no longer has counts as the default class."""
@@ -52,8 +55,8 @@ def steps(job: Job, policy: Policy, now: float) -> int:
     sla_wait = class_of(job, policy).sla_wait_seconds
     if not sla_wait or policy.aging_points <= 0:
         return 0
-    beyond = now - job.queued_since - sla_wait
-    return max(0, math.floor(beyond / _step_seconds(policy, sla_wait) + _ROUNDING)) if beyond > 0 else 0
+    beyond = now - job.queued_since - sla_wait + rounding_at(now)
+    return max(0, math.floor(beyond / step_seconds(policy, sla_wait))) if beyond > 0 else 0
 
 
 def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
@@ -69,7 +72,7 @@ def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
         and policy.aging_points > 0
         and base(job, policy) + made * policy.aging_step < policy.aging_cap
     ):
-        moments.append(job.queued_since + sla_wait + (made + 1) * _step_seconds(policy, sla_wait))
+        moments.append(job.queued_since + sla_wait + (made + 1) * step_seconds(policy, sla_wait))
     if not is_aged(job, policy, now):
         moments.append(job.queued_since + 2 * sla_wait)
     return min(moments, default=None)
@@ -78,7 +81,7 @@ def next_step_at(job: Job, policy: Policy, now: float) -> float | None:
 def is_aged(job: Job, policy: Policy, now: float) -> bool:
     """Whether the job has waited twice its SLA wait in this stay, or was promoted as if it had."""
     sla_wait = class_of(job, policy).sla_wait_seconds
-    return job.promoted or bool(sla_wait and now - job.queued_since >= 2 * sla_wait - _ROUNDING)
+    return job.promoted or bool(sla_wait and now - job.queued_since >= 2 * sla_wait - rounding_at(now))
 
 
 def preemption_value(job: Job, policy: Policy, now: float) -> int:
@@ -103,5 +106,11 @@ def outranks(preemptor: Job, preemptor_v: int, victim: Job, victim_v: int, polic
     return (preemptor.submitted_at, preemptor.order) < (victim.submitted_at, victim.order)
 
 
-def _step_seconds(policy: Policy, sla_wait: float) -> float:
+def rounding_at(now: float) -> float:
+    """By how many seconds a moment that is due may seem to lie beyond `now`."""
+    return max(_ROUNDING, _ULPS * math.ulp(now))
+
+
+def step_seconds(policy: Policy, sla_wait: float) -> float:
+    """How long each aging step takes in a class with this SLA wait, where aging adds points."""
     return policy.aging_step * sla_wait / policy.aging_points

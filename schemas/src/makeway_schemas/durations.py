@@ -77,9 +77,9 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
-def duration_schema(**bounds: float) -> dict[str, Any]:
-    """The JSON Schema of a duration, as a number within bounds or as a text."""
-    return {"anyOf": [{"type": "number", **bounds}, {"type": "string", "pattern": DURATION_TEXT}]}
+def duration_schema(*others: dict[str, Any], **bounds: float) -> dict[str, Any]:
+    """The JSON Schema of a duration, as a number within bounds, as a text, or as one of the other schemas."""
+    return {"anyOf": [{"type": "number", **bounds}, *others, {"type": "string", "pattern": DURATION_TEXT}]}
 
 
 # JSON Schemas name both forms, so that editors take either for right.

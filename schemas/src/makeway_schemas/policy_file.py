@@ -7,7 +7,7 @@ hold for every policy are checked here; whether the values fit together is check
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
 from makeway_schemas.durations import Seconds, duration_schema
 from makeway_schemas.job_spec import (
@@ -21,20 +21,33 @@ from makeway_schemas.names import ClassName
 
 CLASSES_MAX_ITEMS: Final = 64
 ALIASES_MAX_ITEMS: Final = 256
+DURATION_MIN_SECONDS: Final = 0.001
+"""Of what is not 0: clocks tell no shorter ones apart, so that what ages, expires or recurs would never be done."""
 
 _Whole = Annotated[int, Field(strict=True)]
 _Number = Annotated[float, Field(strict=True)]
 _Switch = Annotated[bool, Field(strict=True)]
 _Value = Annotated[_Whole, Field(ge=0, le=PRIORITY_MAX)]
+
+
+def _none_or_long_enough(seconds: float) -> float:
+    if 0 < seconds < DURATION_MIN_SECONDS:
+        raise ValueError(f"should be 0, or greater than or equal to {DURATION_MIN_SECONDS:g}")
+    return seconds
+
+
 _Duration = Annotated[
     Seconds,
     Field(ge=0, le=DURATION_MAX_SECONDS),
-    WithJsonSchema(duration_schema(minimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
+    AfterValidator(_none_or_long_enough),
+    WithJsonSchema(
+        duration_schema({"const": 0}, minimum=DURATION_MIN_SECONDS, maximum=DURATION_MAX_SECONDS), mode="validation"
+    ),
 ]
 _PositiveDuration = Annotated[
     Seconds,
-    Field(gt=0, le=DURATION_MAX_SECONDS),
-    WithJsonSchema(duration_schema(exclusiveMinimum=0, maximum=DURATION_MAX_SECONDS), mode="validation"),
+    Field(ge=DURATION_MIN_SECONDS, le=DURATION_MAX_SECONDS),
+    WithJsonSchema(duration_schema(minimum=DURATION_MIN_SECONDS, maximum=DURATION_MAX_SECONDS), mode="validation"),
 ]
 _CardName = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,64}$")]
 

@@ -10,6 +10,7 @@ from makeway_policy.model import Mode
 from makeway_policy.presets import PLAIN, PRESETS
 from makeway_policy.rules import MayPreempt, Order
 from makeway_schemas.policy_file import PolicyClass, PolicyFile, VictimWeights
+from pydantic import BaseModel
 
 TWO_CLASSES = "classes:\n  batch:\n    value: 250\n    own_value_min: 210\n    own_value_max: 250\n"
 
@@ -73,7 +74,11 @@ def test_a_preset_is_a_policy_by_its_name(name: str) -> None:
         ("preset: simple\n", "policy.yaml:1:1: preset: should be 'default', 'plain', 'fifo' or 'round-robin' (given"),
         ("delta: 0\n", "policy.yaml:1:1: delta: should be greater than or equal to 1 (given: 0)"),
         ("delta: 1.5\n", "policy.yaml:1:1: delta: must be a whole number (given: 1.5)"),
-        ("hold_expiry: 0s\n", "policy.yaml:1:1: hold_expiry: should be greater than 0 (given: 0s)"),
+        ("hold_expiry: 0s\n", "policy.yaml:1:1: hold_expiry: should be greater than or equal to 0.001 (given: 0s)"),
+        (
+            "classes:\n  normal: {sla_wait: 1e-2}\n",
+            "policy.yaml:2:12: classes.normal.sla_wait: with aging_step and aging_points a step of aging takes 0.00033",
+        ),
         ("hold_expiry: soon\n", "policy.yaml:1:1: hold_expiry: a duration is a number of seconds or a text"),
         ("hold_expiry: 400d\n", "policy.yaml:1:1: hold_expiry: should be less than or equal to 31622400 (given: 400d)"),
         ("progress_weight: .nan\n", "policy.yaml:1:1: progress_weight: should be a finite number (given: nan)"),
@@ -98,6 +103,33 @@ def test_a_preset_is_a_policy_by_its_name(name: str) -> None:
 )
 def test_a_mistake_is_named_with_its_place(text: str, problem: str) -> None:
     assert problems(text)[0].startswith(problem)
+
+
+def durations_of(model: type[BaseModel]) -> list[tuple[str, bool]]:
+    """Each field of a model that is a duration, and whether it may be 0."""
+    fields = model.model_json_schema()["properties"].items()
+    numbers = [(name, [*field.get("anyOf", [field])]) for name, field in fields if "h)?" in str(field)]
+    return [(name, any(each.get("const") == 0 for each in forms)) for name, forms in numbers]
+
+
+DURATIONS = [
+    *(("{}: {}\n", name, may_be_0) for name, may_be_0 in durations_of(PolicyFile) if name != "classes"),
+    *(("classes:\n  normal:\n    {}: {}\n", name, may_be_0) for name, may_be_0 in durations_of(PolicyClass)),
+]
+
+
+@pytest.mark.parametrize(("form", "name", "may_be_0"), DURATIONS, ids=[each[1] for each in DURATIONS])
+@pytest.mark.parametrize("value", ["1e-300", "1e-16", "0.0009", "0.5ms", "1e300", "1e18", "400d", "-5s", ".inf"])
+def test_a_duration_that_no_clock_tells_is_refused_with_its_bound(
+    form: str, name: str, may_be_0: bool, value: str
+) -> None:
+    (problem,) = problems(form.format(name, value))
+    below = "should be 0, or greater than or equal to 0.001" if may_be_0 else "should be greater than or equal to 0.001"
+    assert f"{name}: " in problem
+    if value in ("1e-300", "1e-16", "0.0009", "0.5ms"):
+        assert below in problem
+    elif value in ("1e300", "1e18", "400d"):
+        assert "should be less than or equal to 31622400" in problem
 
 
 def test_all_mistakes_are_named_at_once() -> None:

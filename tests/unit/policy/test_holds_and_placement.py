@@ -32,6 +32,17 @@ def test_a_start_that_no_node_begins_expires_and_the_job_backs_off(pool: Pool) -
     assert pool.state.jobs["job-1"].no_victims_until == 60 + 120
 
 
+def test_a_job_backs_off_for_no_longer_than_a_duration_may_be(pool: Pool) -> None:
+    pool.add_node("node-a", 1)
+    pool.submit("a")
+    pool._started = lambda run_id: None
+    pool.run_until(1)
+    pool.state.put_job(replace(pool.state.jobs["a"], failed_holds=5000))
+    pool.run_until(30)
+    job = pool.state.jobs["a"]
+    assert (job.failed_holds, job.no_victims_until) == (5001, 30 + 366 * 86400)
+
+
 def test_a_holder_starts_on_other_gpus_as_soon_as_they_suffice(pool: Pool) -> None:
     pool.add_node("node-a", 2)
     pool.submit("slow", gpus=1, pri=1, grace=300)

@@ -47,6 +47,21 @@ def test_the_next_step_is_a_moment_at_which_something_changes() -> None:
     assert priority.queue_value(waiting, POLICY, at) != priority.queue_value(waiting, POLICY, at - 1)
 
 
+@pytest.mark.parametrize("queued_since", [0.0, 1.7e9 + 0.3, 1e11 + 0.3])
+@pytest.mark.parametrize("sla_wait", [7200.0, 0.007, 1.0 / 3.0])
+def test_every_step_is_made_when_it_is_due_whatever_the_clock_says(queued_since: float, sla_wait: float) -> None:
+    classes = {**POLICY.classes, "normal": replace(POLICY.classes["normal"], sla_wait_seconds=sla_wait)}
+    policy = replace(POLICY, classes=classes, aging_points=30.0, aging_step=10)
+    waiting = job(queued_since=queued_since)
+    now, values = queued_since, []
+    while (at := priority.next_step_at(waiting, policy, now)) is not None:
+        assert at > now
+        now = at
+        values.append(priority.queue_value(waiting, policy, now)[0])
+    assert values[:6] == [510, 520, 530, 540, 550, 560]
+    assert values[-1] == 899
+
+
 def test_an_aged_job_is_worth_delta_more_and_a_low_one_may_then_take_victims() -> None:
     low = job(class_name="low")
     assert not priority.may_take_victims(low, POLICY, 57_599.0)
