@@ -9,5 +9,3 @@ GPUS_MOST: Final = 1_000_000
 
 SECONDS_MOST: Final = 1e11
 """Of a duration, and of a time since 1970: some 3000 years."""
-
-PRIORITY_MOST: Final = 1_000_000_000

@@ -238,5 +238,5 @@ def test_an_unknown_workload_names_those_there_are(tmp_path: Path) -> None:
 
 
 def test_an_order_beyond_the_pods_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="1 is no index of 1 pods"):
+    with pytest.raises(TraceError, match="1 is no index of 1 pod"):
         read_orders(openb(tmp_path), "tiny", 1)

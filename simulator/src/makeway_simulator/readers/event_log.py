@@ -7,22 +7,26 @@ it on: of a run that was cut off the part up to its last ack, of the last run al
 started, or that are still going, are left out.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from makeway_schemas.states import TERMINAL
+from makeway_schemas.job_spec import PRIORITY_MAX
+from makeway_schemas.states import TERMINAL, JobState
 
 from makeway_simulator.errors import TraceError
-from makeway_simulator.limits import GPUS_MOST, PRIORITY_MOST, SECONDS_MOST
-from makeway_simulator.readers.table import Skipping, json_of, lines_of
+from makeway_simulator.limits import GPUS_MOST, SECONDS_MOST
+from makeway_simulator.readers.table import Skipping, clipped, control_in, json_of, lines_of, seconds_of, shown
 from makeway_simulator.trace import Trace, TraceJob
 
 _STARTS_RUN: Final = frozenset({"running", "started"})
 _ENDS_RUN: Final = frozenset({"requeued", "held"})
 _TERMINAL: Final = frozenset(state.value for state in TERMINAL)
+_STATES: Final = frozenset(state.value for state in JobState)
+_NUMBER_MOST: Final = 2**53
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,29 +77,54 @@ def _event(path: str, number: int, text: str) -> _Event:
     job_id, kind, data = value.get("job_id"), value.get("kind"), value.get("data", {})
     if not isinstance(job_id, str) or not isinstance(kind, str) or not isinstance(data, dict):
         raise TraceError(path, number, 1, "needs `job_id` and `kind` as texts and `data` as an object")
+    _check_texts(path, number, text, {"job_id": job_id, "kind": kind})
     if kind == "queued":
         _check(path, number, text, data)
     at = _moment(path, number, text, value.get("at"))
-    sequence, run = (each if type(each) is int else None for each in (value.get("sequence"), value.get("run")))
+    sequence, run = (_number_of(path, number, text, value, name) for name in ("sequence", "run"))
     if kind == "queued" and "submitted_at" in data:
         at = _moment(path, number, text, data["submitted_at"], "submitted_at")
-    terminal = value.get("state") in _TERMINAL
-    return _Event(job_id=job_id, at=at, sequence=sequence or 0, kind=kind, terminal=terminal, run=run, data=data)
+    state = value.get("state")
+    if state is not None and (not isinstance(state, str) or state not in _STATES):
+        problem = f"`state` {clipped(json.dumps(state))} is no state of a job"
+        raise TraceError(path, number, _column(text, "state"), problem)
+    return _Event(
+        job_id=job_id, at=at, sequence=sequence or 0, kind=kind, terminal=state in _TERMINAL, run=run, data=data
+    )  # fmt: skip
+
+
+def _number_of(path: str, number: int, text: str, value: Mapping[str, Any], name: str) -> int | None:
+    """A count that an event may have; null is none."""
+    found = value.get(name)
+    if found is not None and not (type(found) is int and 0 <= found <= _NUMBER_MOST):
+        problem = f"`{name}` {clipped(json.dumps(found))} is no whole number within 0 to {_NUMBER_MOST}"
+        raise TraceError(path, number, _column(text, name), problem)
+    return found
+
+
+def _check_texts(path: str, number: int, text: str, texts: Mapping[str, str]) -> None:
+    """JSON can write any character in signs that are harmless themselves."""
+    for name, each in texts.items():
+        if (found := control_in(each)) is not None:
+            problem = f"`{name}` holds the control character U+{ord(found):04X}"
+            raise TraceError(path, number, _column(text, name), problem)
 
 
 def _check(path: str, number: int, text: str, data: Mapping[str, Any]) -> None:
     for name in ("gpus", "members"):
         count = data.get(name, 1)
         if type(count) is not int or not 0 <= count <= GPUS_MOST:
-            raise TraceError(path, number, _column(text, name), f"`data.{name}` {count!r} is no count")
+            problem = f"`data.{name}` {clipped(json.dumps(count))} is no count up to {GPUS_MOST}"
+            raise TraceError(path, number, _column(text, name), problem)
     if _gpus(data) > GPUS_MOST:
         raise TraceError(path, number, _column(text, "gpus"), f"`data.gpus` x members is more than {GPUS_MOST}")
     for name in ("class", "team"):
         if not isinstance(data.get(name), str | None):
             raise TraceError(path, number, _column(text, name), f"`data.{name}` is no text")
+        _check_texts(path, number, text, {name: data.get(name) or ""})
     priority, limit = data.get("priority"), data.get("time_limit_seconds")
-    if priority is not None and not (type(priority) is int and abs(priority) <= PRIORITY_MOST):
-        problem = f"`data.priority` is no whole number up to {PRIORITY_MOST}"
+    if priority is not None and not (type(priority) is int and 0 <= priority <= PRIORITY_MAX):
+        problem = f"`data.priority` is no whole number within 0 to {PRIORITY_MAX}"
         raise TraceError(path, number, _column(text, "priority"), problem)
     if limit is not None and not (type(limit) in (int, float) and 0 < limit <= SECONDS_MOST):
         problem = f"`data.time_limit_seconds` is no number above 0 and up to {SECONDS_MOST:g}"
@@ -111,8 +140,12 @@ def _moment(path: str, number: int, text: str, value: Any, name: str = "at") -> 
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise TraceError(path, number, _column(text, name), f"`{name}` {value!r} is no date and time") from error
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        problem = f"`{name}` {shown(str(value))} is no date and time"
+        raise TraceError(path, number, _column(text, name), problem) from error
+    try:
+        return seconds_of(at)
+    except ValueError as error:
+        raise TraceError(path, number, _column(text, name), f"`{name}` {error}") from error
 
 
 def _column(text: str, name: str) -> int:

@@ -4,6 +4,8 @@ A folder holds `openb_node_list_gpu_node.csv`, one `openb_pod_list_WORKLOAD.csv`
 `arrival_orders.jsonl`, each plain or with `.gz`.
 """
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from makeway_policy.quantities import quantity
 from makeway_simulator.errors import TraceError, UnknownChoice
 from makeway_simulator.packing.fleet import MILLI, NodeSpec, PodShape
 from makeway_simulator.packing.replay import Order
-from makeway_simulator.readers.table import Row, Skipping, json_of, lines_of, read_rows
+from makeway_simulator.readers.table import Row, Skipping, clipped, json_of, lines_of, read_rows
 
 NODES: Final = "openb_node_list_gpu_node.csv"
 ORDERS: Final = "arrival_orders.jsonl"
@@ -20,6 +22,7 @@ _PODS: Final = "openb_pod_list_"
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 _GPUS_MOST: Final = 1024
+_SEED_MOST: Final = 2**53
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
@@ -30,7 +33,7 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 def read_nodes(folder: Path, skipping: Skipping) -> list[NodeSpec]:
     """The nodes. Raises TraceError."""
-    return read_rows(_plain_or_packed(folder, NODES), _NODE_COLUMNS, _node, skipping)
+    return read_rows(_plain_or_packed(folder, NODES), _NODE_COLUMNS, partial(_node, known=set()), skipping)
 
 
 def read_pods(folder: Path, workload: str, skipping: Skipping) -> list[PodShape]:
@@ -40,7 +43,7 @@ def read_pods(folder: Path, workload: str, skipping: Skipping) -> list[PodShape]
         path = _plain_or_packed(folder, name)
     except TraceError as error:
         raise UnknownChoice("workload", workload, workloads(folder)) from error
-    named = read_rows(path, _POD_COLUMNS, _pod, skipping)
+    named = read_rows(path, _POD_COLUMNS, partial(_pod, known=set()), skipping)
     return [shape for _, shape in sorted(named, key=lambda each: each[0])]
 
 
@@ -68,9 +71,9 @@ def read_orders(folder: Path, workload: str, pods: int, path: Path | None = None
     return sorted(found, key=lambda each: each.seed)
 
 
-def _node(row: Row) -> NodeSpec:
+def _node(row: Row, known: set[str]) -> NodeSpec:
     return NodeSpec(
-        name=row.name_of("sn"),
+        name=row.new_name_of("sn", known),
         cpu_milli=row.whole("cpu_milli"),
         memory_mib=row.whole("memory_mib"),
         gpus=row.whole("gpu", most=_GPUS_MOST),
@@ -78,7 +81,7 @@ def _node(row: Row) -> NodeSpec:
     )
 
 
-def _pod(row: Row) -> tuple[str, PodShape]:
+def _pod(row: Row, known: set[str]) -> tuple[str, PodShape]:
     gpus = row.whole("num_gpu", most=_GPUS_MOST)
     milli = row.whole("gpu_milli", most=MILLI)
     if gpus > 1 and milli != MILLI:
@@ -92,7 +95,7 @@ def _pod(row: Row) -> tuple[str, PodShape]:
         gpu_milli=milli if gpus else 0,
         models=frozenset(model for model in row.text_of("gpu_spec").split("|") if model),
     )
-    return row.name_of("name"), shape
+    return row.new_name_of("name", known), shape
 
 
 def _order(path: str, number: int, text: str, pods: int, wanted: str) -> tuple[str, Order | None]:
@@ -103,11 +106,16 @@ def _order(path: str, number: int, text: str, pods: int, wanted: str) -> tuple[s
         raise TraceError(path, number, 1, "is no arrival order: it needs `workload`, `seed` and `order`") from error
     if not isinstance(name, str) or name.removeprefix(_PODS) != wanted:
         return str(name).removeprefix(_PODS), None
-    if not isinstance(seed, int) or not isinstance(order, list):
+    if type(seed) is not int or not isinstance(order, list):
         raise TraceError(path, number, 1, "`seed` must be a whole number and `order` a list")
-    bad = next((index for index in order if type(index) is not int or not 0 <= index < pods), None)
-    if bad is not None:
-        raise TraceError(path, number, max(1, text.find(str(bad)) + 1), f"{bad!r} is no index of {pods} pods")
+    if not 0 <= seed <= _SEED_MOST:
+        raise TraceError(path, number, max(1, text.find('"seed"') + 1), f"`seed` is not within 0 to {_SEED_MOST}")
+    for index in order:
+        if type(index) is not int or not 0 <= index < pods:
+            told = clipped(json.dumps(index))
+            raise TraceError(
+                path, number, max(1, text.find(told) + 1), f"{told} is no index of {quantity(pods, 'pod')}"
+            )
     return wanted, Order(seed=seed, order=tuple(order))
 
 

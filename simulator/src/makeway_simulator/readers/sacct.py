@@ -6,19 +6,23 @@ them, read as UTC. Steps (`123.batch`), jobs without GPUs and jobs that never ra
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from makeway_schemas.whole_numbers import read_whole
+
 from makeway_simulator.limits import GPUS_MOST, SECONDS_MOST
-from makeway_simulator.readers.table import Row, Skipping, read_rows
+from makeway_simulator.readers.table import Row, Skipping, clipped, read_rows, seconds_of, shown
 from makeway_simulator.trace import Trace, TraceJob
 
 COLUMNS: Final = ("JobID", "Submit")
 
-_DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+_DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?", re.ASCII)
 _DIGITS_MOST: Final = 9
-_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
+_GPUS: Final = re.compile(r"(?:^|,)gres/gpu=([^,]*)")
+_NO_LIMITS: Final = frozenset({"", "unlimited", "partition_limit", "invalid"})
+"""What Slurm prints where a job has no time limit of its own."""
 
 
 def read_sacct(path: Path, skipping: Skipping) -> Trace:
@@ -49,9 +53,9 @@ def _job(row: Row) -> tuple[float, TraceJob] | None:
     if not run_seconds:
         return None
     limit = None
-    if row.has("TimelimitRaw") and row.text_of("TimelimitRaw").isdecimal():
+    if row.text_of("TimelimitRaw").lower() not in _NO_LIMITS:
         limit = row.number("TimelimitRaw", most=SECONDS_MOST / 60) * 60
-    elif _DURATION.fullmatch(row.text_of("Timelimit")):
+    elif row.text_of("Timelimit").lower() not in _NO_LIMITS:
         limit = _duration(row, "Timelimit")
     return _submitted(row), TraceJob(
         job_id=job_id,
@@ -66,10 +70,13 @@ def _job(row: Row) -> tuple[float, TraceJob] | None:
 def _gpus(row: Row) -> int:
     for column in ("AllocTRES", "ReqTRES"):
         found = _GPUS.search(row.text_of(column))
-        if found and len(found[1]) <= _DIGITS_MOST and int(found[1]) <= GPUS_MOST:
-            return int(found[1])
-        if found:
+        if found is None:
+            continue
+        if not (found[1].isascii() and found[1].isdecimal()):
+            raise row.refuse(column, f"gres/gpu={clipped(found[1])} is no whole number")
+        if read_whole(found[1]) > GPUS_MOST:
             raise row.refuse(column, f"gres/gpu is more than {GPUS_MOST}")
+        return int(found[1])
     return 0
 
 
@@ -80,14 +87,20 @@ def _submitted(row: Row) -> float:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise row.refuse("Submit", f"{text!r} is no date and time") from error
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        raise row.refuse("Submit", f"{shown(text)} is no date and time") from error
+    try:
+        return seconds_of(at)
+    except ValueError as error:
+        raise row.refuse("Submit", str(error)) from error
 
 
 def _duration(row: Row, column: str) -> float:
     text = row.name_of(column)
     found = _DURATION.fullmatch(text)
     if found is None or any(len(part or "") > _DIGITS_MOST for part in found.groups()):
-        raise row.refuse(column, f"{text!r} is no duration like 1-02:03:04")
+        raise row.refuse(column, f"{shown(text)} is no duration like 1-02:03:04")
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    whole = float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if whole > SECONDS_MOST:
+        raise row.refuse(column, f"{text} is more than {SECONDS_MOST:g} seconds")
+    return whole

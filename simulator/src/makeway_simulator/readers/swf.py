@@ -16,7 +16,7 @@ from makeway_policy.quantities import quantity
 
 from makeway_simulator.errors import TraceError
 from makeway_simulator.limits import GPUS_MOST
-from makeway_simulator.readers.table import Row, Skipping, lines_of
+from makeway_simulator.readers.table import Row, Skipping, lines_of, refuse_control
 from makeway_simulator.trace import Trace, TraceJob
 
 _NAMES: Final = (
@@ -59,6 +59,7 @@ def _cluster(header: Mapping[str, int]) -> str | None:
 
 
 def _row(path: str, number: int, text: str) -> Row:
+    refuse_control(path, number, text)
     cells: dict[str, tuple[str, int]] = {}
     end = 0
     words = text.split()
