@@ -13,6 +13,8 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MIB: Final = {"MiB": 1, "GiB": 1024, "TiB": 1024 * 1024}
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_INFINITE: Final = re.compile(r"\.?inf(?:inity)?", re.IGNORECASE)
+_ACCEPTED: Final = "a duration is a number of seconds or a text such as 90s, 15m or 2h"
 _UNITS: Final = ("d", "h", "m", "s", "ms")
 """In the order in which a text has them."""
 DURATION_TEXT: Final = r"^\b" + "".join(rf"([0-9]+(\.[0-9]+)?{unit})?" for unit in _UNITS) + "$"
@@ -22,13 +24,26 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(MiB|GiB|TiB)")
 
 def parse_duration(value: object) -> float:
     """Seconds of a number or a text such as ``90s`` or ``1h30m``. Raises ValueError with what is accepted."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("a duration is a number of seconds or a text such as 90s, 15m or 2h")
-    if isinstance(value, str):
-        if _DURATION.fullmatch(value) is None:
-            raise ValueError("a duration is a number of seconds or a text such as 90s, 15m or 2h")
-        return _sum_of(_DURATION_PART.findall(value))
     if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a duration must be a finite number of seconds")
+    found = parse_unbounded(value)
+    if isinstance(value, str) and (found < 0 or _INFINITE.fullmatch(value)):
+        raise ValueError("a duration is 0 or more seconds, and not endless")
+    return found
+
+
+def parse_unbounded(value: object) -> float:
+    """The same for a field with bounds of its own, which name them: ``-5s`` is below 0, infinity the largest float."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(_ACCEPTED)
+    if isinstance(value, str):
+        sign, text = (-1.0, value[1:]) if value.startswith("-") else (1.0, value)
+        if _INFINITE.fullmatch(text):
+            return sign * sys.float_info.max
+        if _DURATION.fullmatch(text) is None:
+            raise ValueError(_ACCEPTED)
+        return sign * _sum_of(_DURATION_PART.findall(text))
+    if isinstance(value, float) and math.isnan(value):
         raise ValueError("a duration must be a finite number of seconds")
     return _at_most_a_float(value)
 
@@ -43,7 +58,7 @@ def _sum_of(parts: Sequence[tuple[str, str]]) -> float:
 
 def _at_most_a_float(value: float) -> float:
     """A number of any size as one that the field can refuse by its limit."""
-    return float(min(value, sys.float_info.max))
+    return float(max(min(value, sys.float_info.max), -sys.float_info.max))
 
 
 def parse_size_mib(value: object) -> int:
@@ -82,10 +97,10 @@ def duration_schema(*others: dict[str, Any], **bounds: float) -> dict[str, Any]:
     return {"anyOf": [{"type": "number", **bounds}, *others, {"type": "string", "pattern": DURATION_TEXT}]}
 
 
-# JSON Schemas name both forms, so that editors take either for right.
+# JSON Schemas name both forms, so that editors take either for right. Whoever uses it gives bounds.
 Seconds = Annotated[
     float,
-    BeforeValidator(parse_duration, json_schema_input_type=float | Annotated[str, Field(pattern=DURATION_TEXT)]),
+    BeforeValidator(parse_unbounded, json_schema_input_type=float | Annotated[str, Field(pattern=DURATION_TEXT)]),
 ]
 Mib = Annotated[
     int, BeforeValidator(parse_size_mib, json_schema_input_type=int | Annotated[str, Field(pattern=SIZE_TEXT)])

@@ -118,6 +118,27 @@ def test_a_duration_has_each_unit_once_and_the_larger_first(text: str) -> None:
     assert re.match(DURATION_TEXT, text) is None
 
 
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ("-5s", "greater than 0"), ("-1h30m", "greater than 0"), (-5, "greater than 0"), ("-inf", "greater than 0"),
+        ("inf", "less than or equal to 31622400"), (".inf", "less than or equal to 31622400"),
+        (float("inf"), "less than or equal to 31622400"), (10**400, "less than or equal to 31622400"),
+        ("٣s", "a duration is a number of seconds or a text"), (float("nan"), "finite"),
+        ("--5s", "a duration is a number of seconds or a text"),
+    ],
+)  # fmt: skip
+def test_a_duration_beyond_its_bounds_is_refused_with_the_bound(given: object, bound: str) -> None:
+    with pytest.raises(ValidationError, match=bound):
+        spec(time_limit=given)
+
+
+@pytest.mark.parametrize("given", ["-5s", "inf", "-inf", float("inf"), float("nan")])
+def test_a_duration_without_a_field_to_bound_it_is_neither_negative_nor_endless(given: object) -> None:
+    with pytest.raises(ValueError, match="a duration"):
+        parse_duration(given)
+
+
 @pytest.mark.parametrize("text", ["1d2h3m4s5ms", "1h30m", "5ms", "1.5h", "90s"])
 def test_a_duration_that_is_read_matches_its_schema_too(text: str) -> None:
     assert re.match(DURATION_TEXT, text) is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 from makeway_schemas.amounts import GPUS_MOST, percent_of, percent_text
-from makeway_schemas.durations import Seconds, parse_duration
+from makeway_schemas.durations import Seconds, parse_unbounded
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,12 +19,13 @@ from pydantic import (
     Tag,
 )
 
+from makeway_simulator.limits import SECONDS_MOST
 from makeway_simulator.scenario import notation
 
 TAGS: Final = frozenset({"(plain)", "(list)", "(fields)"})
 """What stands for the kind of a value in the place of a problem."""
 
-PROFILE: Final = re.compile(r"\d+(?:c\.\d+)?g\.(\d+)gb(?:\+\w+)?")
+PROFILE: Final = re.compile(r"\d+(?:c\.\d+)?g\.(\d+)gb(?:\+\w+)?", re.ASCII)
 SLICES_MOST: Final = 64
 
 PlainTag = Tag("(plain)")
@@ -54,24 +55,25 @@ def _switch(value: Any) -> bool:
 def _moment(value: Any) -> float | str:
     if value == "never":
         return "never"
-    try:
-        found = parse_duration(value)
-    except ValueError as error:
-        raise ValueError(f"{error}, or never") from error
-    if found < 0:
-        raise ValueError("must be 0 or more, or never")
-    return found
+    return _time(value, "never")
 
 
 def _within(value: Any) -> float | str:
     if value == "cycle":
         return "cycle"
+    return _time(value, "cycle")
+
+
+def _time(value: Any, word: str) -> float:
+    """A time where the word may stand too."""
     try:
-        found = parse_duration(value)
+        found = parse_unbounded(value)
     except ValueError as error:
-        raise ValueError(f"{error}, or cycle") from error
+        raise ValueError(f"{error}, or {word}") from error
     if found < 0:
-        raise ValueError("must be 0 or more, or cycle")
+        raise ValueError(f"must be 0 or more, or {word}")
+    if found > SECONDS_MOST:
+        raise ValueError(f"must be at most {SECONDS_MOST:g} seconds, or {word}")
     return found
 
 
@@ -113,7 +115,7 @@ def _count(value: Any) -> Any:
 def _seconds(value: Any) -> Any:
     if not isinstance(value, str):
         return _count(value)
-    return parse_duration(value)
+    return parse_unbounded(value)
 
 
 def _each(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -144,8 +146,8 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-Time = Annotated[Seconds, Field(ge=0)]
-Period = Annotated[Seconds, Field(gt=0)]
+Time = Annotated[Seconds, Field(ge=0, le=SECONDS_MOST)]
+Period = Annotated[Seconds, Field(gt=0, le=SECONDS_MOST)]
 Number = Annotated[float, BeforeValidator(_number)]
 GpuAmount = Annotated[float | str, PlainValidator(_amount)]
 """GPUs of a team's rights, parts of one too, or per cent of the pool."""

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-_RANGE: Final = re.compile(r"(?P<stem>.*?)(?P<first>\d+)\s*\.\.\s*(?P=stem)(?P<last>\d+)")
-_GANG: Final = re.compile(r"(-?\d+)\s*x\s*(-?\d+)")
+_RANGE: Final = re.compile(r"(?P<stem>.*?)(?P<first>\d+)\s*\.\.\s*(?P=stem)(?P<last>\d+)", re.ASCII)
+_GANG: Final = re.compile(r"(-?\d+)\s*x\s*(-?\d+)", re.ASCII)
 MOST_NAMES: Final = 10_000
 MOST_DIGITS: Final = 19
 

@@ -54,6 +54,22 @@ def test_a_list_of_another_length_is_refused() -> None:
         cases(jobs=[{"id": "job-1..job-3", "dur": [1, 2]}])
 
 
+@pytest.mark.parametrize(("value", "bound"), [("-5s", "greater than or equal to 0"), ("inf", "at most|or equal to 1")])
+def test_a_time_beyond_its_bounds_is_refused_with_the_bound(value: str, bound: str) -> None:
+    for given in (
+        {"jobs": [{"id": "a", "at": value}]},
+        {"jobs": [{"id": "a", "retries": {"max": 1, "backoff": value}}]},
+    ):
+        with pytest.raises(ValidationError, match=bound):
+            cases(**given)
+
+
+@pytest.mark.parametrize(("grace", "bound"), [("-5s", "or equal to 0"), ("inf", "or equal to 31622400")])
+def test_a_grace_that_a_submit_refuses_is_told_with_its_bound(grace: str, bound: str) -> None:
+    seen = history(jobs=[{"id": "a", "dur": 10, "grace": grace}], until=20)
+    assert bound in seen.snapshots[-1].jobs["a"].reason
+
+
 def test_a_job_is_limited_a_little_beyond_its_duration() -> None:
     (case,) = cases(jobs=[{"id": "a", "dur": 10}, {"id": "b"}, {"id": "c", "dur": 10, "time_limit": 5}])
     assert [job.spec.get("time_limit") for job in case.jobs] == [12, None, 5]
