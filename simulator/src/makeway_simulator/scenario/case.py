@@ -10,12 +10,15 @@ from itertools import count
 from math import inf
 from typing import Any, Final
 
+from makeway_schemas.job_spec import DURATION_MAX_SECONDS
+
 from makeway_simulator.errors import ScenarioError
 from makeway_simulator.scenario import notation
 from makeway_simulator.scenario.document import (
     ActionEntry,
     JobEntry,
     Live,
+    RetriesEntry,
     Scenario,
     ScenarioFile,
     Sweep,
@@ -198,7 +201,7 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
     members, gpus = gang if gang is not None else (entry.members, one["gpus"])
     limit = one["time_limit"]
     if limit is None and one["dur"] is not None:
-        limit = one["dur"] + (LIMIT_SPARE_SECONDS if one["dur"] >= 0 else 0)
+        limit = _limit(entry, one["dur"])
     needs = {"nodes": entry.needs, "exclude_nodes": entry.exclude, "labels": entry.labels}
     constraints = {name: _listed(value) for name, value in needs.items() if value}
     preemption = {"grace": one["grace"], "mode": entry.mode, "exempt_after": entry.exempt_after}
@@ -228,6 +231,13 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
         "group": entry.group,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _limit(entry: JobEntry, dur: float) -> float:
+    """Room for each try that fails at its own end, and a little more; of what a submit refuses, that itself."""
+    tries = 1 + (entry.retries.max if isinstance(entry.retries, RetriesEntry) else entry.retries)
+    once = dur + (LIMIT_SPARE_SECONDS if dur >= 0 else 0)
+    return max(once, min(once + (tries - 1) * dur, DURATION_MAX_SECONDS))
 
 
 def _listed(value: Any) -> Any:

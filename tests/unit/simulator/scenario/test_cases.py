@@ -75,6 +75,19 @@ def test_a_job_is_limited_a_little_beyond_its_duration() -> None:
     assert [job.spec.get("time_limit") for job in case.jobs] == [12, None, 5]
 
 
+@pytest.mark.parametrize("retries", [2, {"max": 2, "backoff": 1}])
+def test_each_try_may_last_as_long_as_the_job_runs(retries: Any) -> None:
+    job = {"id": "a", "dur": 10, "retries": retries, "behaviour": {"exit_code": 3}}
+    found = history(jobs=[job], until=1000)
+    assert len(found.runs_of("a")) == 3
+    assert found.snapshots[-1].jobs["a"].state == "FAILED"
+
+
+def test_tries_without_end_are_limited_as_a_submit_may_be_at_most() -> None:
+    (case,) = cases(jobs=[{"id": "a", "dur": "30d", "retries": 1000}, {"id": "b", "dur": "400d", "retries": 1}])
+    assert [job.spec["time_limit"] for job in case.jobs] == [366 * 86400, 400 * 86400 + 2]
+
+
 def test_weights_make_the_order_fair() -> None:
     (case,) = cases(teams={"a": {"weight": 2}})
     assert case.policy == {"order": "fair"}
