@@ -202,7 +202,10 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
     limit = one["time_limit"]
     if limit is None and one["dur"] is not None:
         limit = _limit(entry, one["dur"])
-    needs = {"nodes": entry.needs, "exclude_nodes": entry.exclude, "labels": entry.labels}
+    needs = {
+        "nodes": entry.needs, "exclude_nodes": entry.exclude, "labels": entry.labels, "affinity": entry.affinity,
+        "anti_affinity": entry.anti_affinity,
+    }  # fmt: skip
     constraints = {name: _listed(value) for name, value in needs.items() if value}
     preemption = {"grace": one["grace"], "mode": entry.mode, "exempt_after": entry.exempt_after}
     given = {
@@ -219,6 +222,8 @@ def _spec(entry: JobEntry, one: Mapping[str, Any]) -> dict[str, Any]:
         "gpu_type": entry.type,
         "cpus": entry.cpus,
         "memory": notation.mib(entry.memory),
+        "labels": entry.own_labels or None,
+        "topology": entry.topology,
         "constraints": constraints or None,
         "time_limit": limit,
         "preemptible": None if entry.preemptible else False,

@@ -17,6 +17,7 @@ from makeway_simulator.scenario.forms import (
     AnySecondsEach,
     FieldsTag,
     GpuAmount,
+    GpuCounts,
     JobNames,
     Listed,
     ListTag,
@@ -55,6 +56,7 @@ class Card(SpecModel):
     slices: Slices | None = Field(default=None, description="How each card is cut: MIG profile and number.")
     cpus: float | None = Field(default=None, ge=0, description="CPUs of a node; without them they are not counted.")
     memory: float | None = Field(default=None, ge=0, le=GIB_MOST, description="Memory of a node in GiB.")
+    linked: int | None = Field(default=None, ge=1, le=CARDS_MOST, description="NVLink joins so many cards in a row.")
     start_delay: Time | None = Field(default=None, description="A start takes so long.")
 
 
@@ -147,7 +149,7 @@ class JobEntry(SpecModel):
     user: str = Field(default="", description="Its user.")
     class_: str | None = Field(default=None, alias="class", description="Its class.")
     pri: AnyNumbers = Field(default=None, description="Its own priority; without it, its class's value.")
-    gpus: AnyNumbers = Field(default=None, description="GPUs; of a gang, those of each member.")
+    gpus: GpuCounts = Field(default=None, description="GPUs, or min..max; of a gang, those of each member.")
     members: MemberCount = Field(default=None, description="A gang: 4 x 1 is four members with one GPU each.")
     distinct_nodes: bool = Field(default=False, description="Whether each member needs a node of its own.")
     one_node: bool | None = Field(default=None, description="true: as every job without members.")
@@ -162,6 +164,12 @@ class JobEntry(SpecModel):
     needs: JobNames | None = Field(default=None, description="The nodes that it may run on.")
     exclude: JobNames | None = Field(default=None, description="The nodes that it may not run on.")
     labels: dict[str, str] = Field(default_factory=dict, description="Labels that its node must have.")
+    own_labels: dict[str, str] = Field(default_factory=dict, description="Its own labels, for the wishes of others.")
+    affinity: dict[str, str] = Field(default_factory=dict, description="Labels of nodes or jobs that it wants near.")
+    anti_affinity: dict[str, str] = Field(default_factory=dict, description="Labels that it does not want near.")
+    topology: Literal["require", "prefer", "any"] | None = Field(
+        default=None, description="Whether its GPUs must, should or need not be linked."
+    )
     dur: AnySecondsEach = Field(default=None, description="How long it runs by itself, over all its runs.")
     time_limit: AnySecondsEach = Field(default=None, description="Default: dur for each try, and 2 s more.")
     grace: AnySecondsEach = Field(default=None, description="Its grace.")

@@ -27,6 +27,7 @@ TAGS: Final = frozenset({"(plain)", "(list)", "(fields)"})
 
 PROFILE: Final = re.compile(r"\d+(?:c\.\d+)?g\.(\d+)gb(?:\+\w+)?", re.ASCII)
 SLICES_MOST: Final = 64
+_GPU_RANGE: Final = re.compile(r"[0-9]+\.\.[0-9]+")
 
 PlainTag = Tag("(plain)")
 ListTag = Tag("(list)")
@@ -127,6 +128,15 @@ def _each(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
+def _gpus(value: Any) -> Any:
+    """A number, or a range of two as a submit has it."""
+    if not isinstance(value, str):
+        return _count(value)
+    if _GPU_RANGE.fullmatch(value) is None:
+        raise ValueError("must be a number, or a range such as 2..4")
+    return value
+
+
 def _members(value: Any) -> Any:
     return value if notation.gang(value) is not None else _count(value)
 
@@ -174,4 +184,6 @@ AnyNumbers = Annotated[Any, BeforeValidator(_each(_count))]
 AnySeconds = Annotated[Any, BeforeValidator(_seconds)]
 """Any number of seconds, or a duration such as 90s."""
 AnySecondsEach = Annotated[Any, BeforeValidator(_each(_seconds))]
+GpuCounts = Annotated[Any, BeforeValidator(_each(_gpus))]
+"""The same, or `min..max`."""
 MemberCount = Annotated[Any, BeforeValidator(_members)]

@@ -22,6 +22,7 @@ def gpus_of(node: CaseNode, slots: int) -> Iterator[Gpu]:
         yield Gpu(
             gpu_id=f"{node.name}/{index}", node_id=node.name, index=index, type_name=node.type_name,
             vram_mib=node.vram_mib, slots=slots if node.shared else 1, in_mig_mode=bool(node.slices),
+            link_group=None if node.linked is None else index // node.linked,
         )  # fmt: skip
     yield from _instances(node, node.slices or {})
 

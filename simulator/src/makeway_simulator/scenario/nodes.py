@@ -12,7 +12,10 @@ _VRAM_MIB: Final = 81_920
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseNode:
-    """A node: `vram_mib` is that of a card, `slices` how each of its `gpus` cards is cut (None: it is whole)."""
+    """A node: `vram_mib` is that of a card, `slices` how each of its `gpus` cards is cut (None: it is whole).
+
+    NVLink joins each `linked` cards in a row (None: none are joined).
+    """
 
     name: str
     gpus: int
@@ -24,6 +27,7 @@ class CaseNode:
     cpus: float = 0.0
     memory_mib: int = 0
     start_seconds: float = 0.0
+    linked: int | None = None
 
     @property
     def cards(self) -> int:
@@ -57,4 +61,5 @@ def _node(given: Mapping[str, Any]) -> CaseNode:
         cpus=given.get("cpus") or 0.0,
         memory_mib=round((given.get("memory") or 0.0) * 1024),
         start_seconds=given.get("start_delay") or 0.0,
+        linked=given.get("linked"),
     )

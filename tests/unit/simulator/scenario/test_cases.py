@@ -49,6 +49,14 @@ def test_each_name_of_a_range_gets_its_own_value() -> None:
     ]  # fmt: skip
 
 
+def test_a_range_of_gpus_is_one_of_a_submit_and_another_text_is_refused() -> None:
+    (case,) = cases(jobs=[{"id": "a"}, {"id": "b", "gpus": "2..4"}, {"id": "c-1..c-2", "gpus": [1, "1..2"]}])
+    assert [job.spec.get("gpus") for job in case.jobs] == [None, "2..4", 1, "1..2"]
+    for wrong in ("2..", "two", "-1..2", "٢..٣", "4"):
+        with pytest.raises(ValidationError, match=r"must be a number, or a range such as 2\.\.4"):
+            cases(jobs=[{"id": "a", "gpus": wrong}])
+
+
 def test_a_list_of_another_length_is_refused() -> None:
     with pytest.raises(ScenarioError, match="2 values for 3 names"):
         cases(jobs=[{"id": "job-1..job-3", "dur": [1, 2]}])
