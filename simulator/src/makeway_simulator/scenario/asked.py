@@ -33,7 +33,9 @@ def asked_of(job: CaseJob, policy: Policy) -> Job | Refusal:
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in detail["loc"] if not str(part).endswith("]"))
-        return Refusal(reason=Reason.INVALID, sentence=f"{field}: {detail['msg']}", detail={"field": field})
+        told = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        sentence = f"{field}: {told}" if field else told
+        return Refusal(reason=Reason.INVALID, sentence=sentence, detail={"field": field or told.partition(":")[0]})
     entry = job.entry
     return Job(
         job_id=job.name,

@@ -28,7 +28,10 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
         policy = from_document(PolicyFile.model_validate(document).document())
     except ValidationError as error:
         detail = error.errors()[0]
-        raise ScenarioError("policy." + ".".join(map(str, detail["loc"])), detail["msg"]) from error
+        raise ScenarioError(
+            "policy." + ".".join(map(str, detail["loc"])),
+            detail["msg"].removeprefix("Value error, ").removeprefix("Input "),
+        ) from error
     wrong = problems(policy)
     if wrong:
         raise ScenarioError("policy", "; ".join(wrong))

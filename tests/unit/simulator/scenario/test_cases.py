@@ -75,7 +75,14 @@ def test_a_time_beyond_its_bounds_is_refused_with_the_bound(value: str, bound: s
 @pytest.mark.parametrize(("grace", "bound"), [("-5s", "or equal to 0"), ("inf", "or equal to 31622400")])
 def test_a_grace_that_a_submit_refuses_is_told_with_its_bound(grace: str, bound: str) -> None:
     seen = history(jobs=[{"id": "a", "dur": 10, "grace": grace}], until=20)
-    assert bound in seen.snapshots[-1].jobs["a"].reason
+    reason = seen.snapshots[-1].jobs["a"].reason
+    assert reason.startswith("preemption.grace: should be ")
+    assert bound in reason
+
+
+def test_what_a_submit_refuses_of_several_fields_together_is_told_in_its_own_words() -> None:
+    seen = history(jobs=[{"id": "a", "gpus": "0..4"}], until=20)
+    assert seen.snapshots[-1].jobs["a"].reason.startswith("gpus: 0 asks for no card, so a range")
 
 
 def test_a_job_is_limited_a_little_beyond_its_duration() -> None:
