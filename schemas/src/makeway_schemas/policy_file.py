@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
 from makeway_schemas.durations import Seconds, duration_schema
+from makeway_schemas.job_parts import RETRIES_MAX
 from makeway_schemas.job_spec import (
     DURATION_MAX_SECONDS,
     PRIORITY_MAX,
@@ -199,7 +200,7 @@ class PolicyFile(SpecModel):
         default="degrade", description="What becomes of a job that has not started by its deadline."
     )
     retry_backoff_max: _Duration = Field(default=3600.0, description="The longest wait between two tries of a job.")
-    infrastructure_failures_max: Annotated[_Whole, Field(ge=1, le=PRIORITY_MAX)] = Field(
+    infrastructure_failures_max: Annotated[_Whole, Field(ge=1, le=RETRIES_MAX)] = Field(
         default=10, description="After so many lost runs in a row that are not its doing, a job is held."
     )
 

@@ -73,6 +73,10 @@ def test_a_preset_is_a_policy_by_its_name(name: str) -> None:
         ("classes: {high: 3}\n", "policy.yaml:1:11: classes.high: must be a mapping of fields (given: 3)"),
         ("preset: simple\n", "policy.yaml:1:1: preset: should be 'default', 'plain', 'fifo' or 'round-robin' (given"),
         ("delta: 0\n", "policy.yaml:1:1: delta: should be greater than or equal to 1 (given: 0)"),
+        (
+            "infrastructure_failures_max: 1001\n",
+            "policy.yaml:1:1: infrastructure_failures_max: should be less than or equal to 1000 (given: 1001)",
+        ),
         ("delta: 1.5\n", "policy.yaml:1:1: delta: must be a whole number (given: 1.5)"),
         ("hold_expiry: 0s\n", "policy.yaml:1:1: hold_expiry: should be greater than or equal to 0.001 (given: 0s)"),
         (

@@ -12,6 +12,8 @@ from makeway_policy.model import GpuHealth, Job, Mode, Overdue, Reason, Shape, T
 from makeway_policy.retries import Cause, Ended, Outcome, Retries, after_end
 from makeway_policy.rules import Policy
 from makeway_policy.state import PoolState
+from makeway_schemas.job_parts import DURATION_MAX_SECONDS, RETRIES_MAX
+from makeway_schemas.policy_file import PolicyFile
 
 Pool = Any
 
@@ -29,6 +31,15 @@ Pool = Any
 )
 def test_each_cause_has_its_outcome(cause: Cause, outcome: Outcome) -> None:
     assert after_end(Ended(cause=cause, exit_code=1), Retries(), Policy()).outcome is outcome
+
+
+def test_delays_double_up_to_their_limit_however_many_failures_a_policy_file_allows() -> None:
+    most = PolicyFile(infrastructure_failures_max=RETRIES_MAX).infrastructure_failures_max
+    policy = replace(Policy(), infrastructure_failures_max=most)
+    lost = after_end(Ended(cause=Cause.OURS, failures_in_a_row=most - 2), Retries(), policy)
+    retries = Retries(max=RETRIES_MAX, backoff_seconds=DURATION_MAX_SECONDS)
+    failed = after_end(Ended(cause=Cause.FAILED, retries_used=RETRIES_MAX - 1), retries, policy)
+    assert lost.delay_seconds == failed.delay_seconds == policy.retry_backoff_max_seconds
 
 
 def test_own_failures_retry_with_a_doubling_delay_and_then_fail() -> None:
