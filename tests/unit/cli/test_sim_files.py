@@ -134,3 +134,17 @@ def test_a_value_that_is_fixed_twice_is_refused_by_name() -> None:
     refused = called("sim", "tune", "--fix", "delta=5", "--fix", "delta=6", "--jobs", "3", "--trials", "1")
     assert refused.exit_code == ExitCode.REFUSED
     assert "delta is fixed twice" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", ""),
+        ("replay", "--format", "openb", ".", "--orders", ""),
+        ("sim", "compare", "plain", "fifo", "--trace", ""),
+    ],
+)
+def test_a_file_without_a_name_is_no_folder(arguments: tuple[str, ...]) -> None:
+    refused = called(*arguments)
+    assert refused.exit_code == 2
+    assert "the name of the file is empty" in refused.stderr

@@ -31,6 +31,13 @@ def duration(given: str | float) -> float:
         raise typer.BadParameter(str(error)) from error
 
 
+def file_named(given: str | Path) -> Path:
+    """A file to read. Raises BadParameter where its name is empty, which would else mean the present folder."""
+    if not str(given):
+        raise typer.BadParameter("the name of the file is empty")
+    return Path(given)
+
+
 def connect(state: Path | None, *, patience_seconds: float | None = None) -> Client:
     """The client of the cluster in force. Raises NoCluster where none is known."""
     context = find_context(state)

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from makeway.commands.meaningless import refuse_given
+from makeway.commands.options import file_named
 from makeway.commands.overwriting import refuse_overwriting
 from makeway.errors import ReplayRefused, SpecInvalid
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
@@ -75,7 +76,9 @@ _OF_OUR_POLICY = ("checkpoint_interval", "save_seconds", "grace", "mode")
 @app.command("replay")
 def replay(
     context: typer.Context,
-    trace: Annotated[Path, typer.Argument(help="A trace file; for openb, the folder.")],
+    trace: Annotated[
+        Path, typer.Argument(parser=file_named, metavar="trace", help="A trace file; for openb, the folder.")
+    ],
     trace_format: Annotated[
         TraceFormat, typer.Option("--format", case_sensitive=False, help="What the file is.")
     ] = TraceFormat.EVENTS,
@@ -91,7 +94,9 @@ def replay(
     mode: Preempted = None,
     workload: Annotated[str, typer.Option(help="openb: which pod list.")] = "default",
     seeds: Annotated[int | None, typer.Option(min=1, help="openb: how many of the arrival orders.")] = None,
-    orders: Annotated[Path | None, typer.Option(help="openb: another file of arrival orders.")] = None,
+    orders: Annotated[
+        Path | None, typer.Option(parser=file_named, metavar="<path>", help="openb: another file of arrival orders.")
+    ] = None,
     skip_broken: Skip = False,
     report: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page here.")] = None,
     output: Output = OutputFormat.TEXT,

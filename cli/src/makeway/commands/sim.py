@@ -23,6 +23,7 @@ from makeway_simulator.workload import Mix, make
 from makeway.commands import replay as replaying
 from makeway.commands import scenario as scenarios
 from makeway.commands.meaningless import refuse_given
+from makeway.commands.options import file_named
 from makeway.commands.overwriting import refuse_overwriting
 from makeway.commands.replay import Grace, Interval, Nodes, Output, Restore, Save, Skip, finite, progress_bar, refusals
 from makeway.output import OutputFormat, print_json, print_out, print_table, say
@@ -30,7 +31,10 @@ from makeway.policy_file import load_policy
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-TraceFile = Annotated[Path | None, typer.Option("--trace", help="A trace; without one, a made-up workload.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", parser=file_named, metavar="<path>", help="A trace; without one, a made-up workload."),
+]
 Format = Annotated[TraceFormat, typer.Option("--format", case_sensitive=False, help="What the trace is.")]
 Seed = Annotated[int, typer.Option(help="Of the made-up workload, and of the search.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=100_000, help="Jobs of the made-up workload.")]
