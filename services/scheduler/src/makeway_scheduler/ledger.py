@@ -18,6 +18,17 @@ from makeway_scheduler.records import Event, GpuRecord, JobRecord, NodeRecord, R
 ENDED_JOBS_KEPT: Final = 100_000
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyInForce:
+    """Which policy the pool is decided by, as it is stored.
+
+    `policy_id` 0 means that of the settings; `settings_digest` is its SHA-256 then, None where it is not known.
+    """
+
+    policy_id: int
+    settings_digest: str | None = None
+
+
 @dataclass(kw_only=True, slots=True)
 class Batch:
     """What one batch adds beside the tables: emptied at every commit and rollback."""
@@ -33,6 +44,7 @@ class Batch:
     applied_commands: dict[int, str] = field(default_factory=dict)
     plans_for: set[str] = field(default_factory=set)
     ended_jobs: dict[str, int] = field(default_factory=dict)
+    policy_in_force: PolicyInForce | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +69,8 @@ class Ledger:
         """The newest policy that was looked at; 0: none was ever applied."""
         self.new_policy: NewPolicy | None = None
         """A policy that is to be taken before the next batch."""
+        self.policy_in_force = PolicyInForce(policy_id=0)
+        """What is stored of the policy that was taken last, maybe by a former owner."""
         self._policy_before = policy
         self.state = PoolState()
         self.jobs: Table[JobRecord] = Table()
@@ -107,6 +121,8 @@ class Ledger:
                 self.jobs.remove(job_id)
         for table in (self.jobs, self.runs, self.nodes, self.gpus):
             table.commit()
+        if self.batch.policy_in_force is not None:
+            self.policy_in_force = self.batch.policy_in_force
         for job_id, order in self.batch.ended_jobs.items():
             self.ended[job_id] = order
         while len(self.ended) > ENDED_JOBS_KEPT:

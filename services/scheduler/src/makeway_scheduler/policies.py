@@ -5,6 +5,8 @@ follows from it. What a run was promised by its age (`promoted`) stays. A card t
 is on it.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 from makeway_policy.checks import problems
-from makeway_policy.document import from_document
+from makeway_policy.document import from_document, to_document
 from makeway_policy.past_use import PastUse
 from makeway_policy.priority import base
 from makeway_policy.rules import Policy
@@ -23,7 +25,7 @@ from pydantic import ValidationError
 
 from makeway_scheduler import releases
 from makeway_scheduler.apply_nodes import slots_of
-from makeway_scheduler.ledger import Ledger, NewPolicy
+from makeway_scheduler.ledger import Ledger, NewPolicy, PolicyInForce
 from makeway_scheduler.policy_values import job_value
 from makeway_scheduler.records import JobRecord, RunRecord
 from makeway_scheduler.store import Store
@@ -42,6 +44,7 @@ def first_policy(path: Path | None) -> Policy:
 
 async def begin_with_policy(ledger: Ledger, store: Store, first: Policy) -> None:
     """Take the newest policy, else ``first``; runs that an older one decided get its values with the first batch."""
+    ledger.policy_in_force = await store.load_policy_in_force()
     await look_for_policy(ledger, store)
     if ledger.new_policy is None:
         ledger.new_policy = NewPolicy(policy_id=ledger.policy_id, policy=first)
@@ -89,11 +92,32 @@ def apply_policy(ledger: Ledger, newer: NewPolicy, past: Mapping[str, PastUse], 
         job = ledger.jobs.get(run.job_id)
         if job is not None and not run.ended:
             _revalue(ledger, job, run, newer, now)
-    releases.release_all(ledger, f"policy {newer.policy_id} was applied", now)
+    _note_in_force(ledger, newer, now)
     for gpu in list(ledger.gpus):
         slots = slots_of(ledger, gpu)
         if slots != gpu.capacity_slots:
             ledger.gpus.put(gpu.gpu_id, replace(gpu, capacity_slots=slots))
+
+
+def _note_in_force(ledger: Ledger, newer: NewPolicy, now: float) -> None:
+    """Store which policy is in force, and let held jobs go on if it is another than was.
+
+    A take-over takes the policy too: under the same one no fact has changed.
+    """
+    before = ledger.policy_in_force
+    digest = None if newer.policy_id else _digest(newer.policy)
+    found = PolicyInForce(policy_id=newer.policy_id, settings_digest=digest)
+    if found == before:
+        return
+    ledger.batch.policy_in_force = found
+    if before.policy_id == newer.policy_id and before.settings_digest is None:
+        return  # the policy of the settings, of which nothing was stored yet
+    reason = f"policy {newer.policy_id} was applied" if newer.policy_id else "the policy of the settings has changed"
+    releases.release_all(ledger, reason, now)
+
+
+def _digest(policy: Policy) -> str:
+    return hashlib.sha256(json.dumps(to_document(policy), sort_keys=True).encode()).hexdigest()
 
 
 def worth(ledger: Ledger, job: JobRecord, run: RunRecord) -> int:

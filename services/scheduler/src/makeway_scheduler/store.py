@@ -19,7 +19,7 @@ from makeway_runtime.postgres.transient import is_connection_lost
 from makeway_schemas.facts import CommandIssued, JobAdmitted, NodeCommandIssued
 
 from makeway_scheduler.errors import Conflict, Fenced, Refused, Stale
-from makeway_scheduler.ledger import Ledger
+from makeway_scheduler.ledger import Ledger, PolicyInForce
 from makeway_scheduler.policy_values import synchronise
 from makeway_scheduler.rows import admitted_of, command_of, gpu_of, job_of, node_of, percents_of, run_of
 from makeway_scheduler.writes import Writes
@@ -150,6 +150,13 @@ class Store:
             )
             for row in rows
         }
+
+    async def load_policy_in_force(self) -> PolicyInForce:
+        """The policy that the pool was decided by last; number 0 where it never was."""
+        row = await _QUERIES.load_policy_in_force(self._pool, pool=self._pool_id)
+        if row is None:
+            return PolicyInForce(policy_id=0)
+        return PolicyInForce(policy_id=row["policy_id"], settings_digest=row["settings_digest"])
 
     async def load_policies(self, known: int) -> list[tuple[int, Mapping[str, Any]]]:
         """The numbers and documents of policies that were applied after number ``known``, newest first."""

@@ -72,6 +72,7 @@ def collect(ledger: Ledger, published: Iterable[int]) -> Writes:
             for command_id, outcome in ledger.batch.applied_commands.items()
         ],
         "events": _events(ledger),
+        "policy_in_force": [] if ledger.batch.policy_in_force is None else [asdict(ledger.batch.policy_in_force)],
     }
     body = {name: rows for name, rows in body.items() if rows}
     events = list(published)

@@ -105,6 +105,10 @@ SELECT team_id, clock.now, coalesce(sum(least(gpus, 1e9) * (power(0.5, least(100
     - power(0.5, least(1000, greatest(0, clock.now - began) / :half_life::double precision)))), 0)::double precision AS average
 FROM spans, clock GROUP BY team_id, clock.now;
 
+-- name: load_policy_in_force^
+-- The policy that the pool was decided by last.
+SELECT policy_id, settings_digest FROM policies_in_force WHERE pool_id = :pool;
+
 -- name: load_policies
 -- The newest policies that were applied after a known one, newest first; the newest that can be read is in force.
 SELECT policy_id, body FROM policies WHERE pool_id = :pool AND policy_id > :known ORDER BY policy_id DESC LIMIT 10;
