@@ -1,4 +1,4 @@
-"""A take-over knows which policy was in force: held jobs go on only when it finds another one."""
+"""What lets held jobs go on: another policy, also one that a take-over finds, and other rights of their team."""
 
 import json
 from dataclasses import replace
@@ -88,3 +88,16 @@ async def test_a_policy_whose_batch_was_not_committed_still_releases_after_the_t
     assert (await pool.state(job), pool.ledger.policy_in_force.policy_id) == ("HELD", 0)
     await take_over(pool)
     assert await released(pool, job) == [f"policy {number} was applied"]
+
+
+async def test_what_a_team_uses_of_its_month_releases_nobody_and_another_right_does(pool: PoolUnderTest) -> None:
+    job = await held_job(pool)
+    team = pool.ledger.state.team("default")
+    for used in (1.0, 2.0):
+        pool.ledger.new_teams = (replace(team, gpu_hours_used=used),)
+        await pool.turn()
+        assert pool.ledger.state.team("default").gpu_hours_used == used
+        assert (await pool.state(job), await released(pool, job)) == ("HELD", [])
+    pool.ledger.new_teams = (replace(team, limit=5.0),)
+    await pool.turn()
+    assert await released(pool, job) == ["the rights of its team have changed"]

@@ -93,11 +93,16 @@ class Steps:
             if isinstance(fact, NodeFact) and not isinstance(fact, GpuHealthChanged):
                 self._ledger.heard_at[fact.node_id] = time.monotonic()
             apply(self._ledger, fact, now)
-        changed = [team for team in self._ledger.new_teams if self._ledger.state.teams.get(team.team_id) != team]
-        for team in changed:
+        names: set[str] = set()
+        for team in self._ledger.new_teams:
+            known = self._ledger.state.teams.get(team.team_id)
+            if known == team:
+                continue
+            # What a team has used this month grows by itself: no right of it has changed by that.
+            if known is None or replace(known, gpu_hours_used=team.gpu_hours_used) != team:
+                names.add(team.team_id)
             self._ledger.state.put_team(team)
-        if changed:
-            names = {team.team_id for team in changed}
+        if names:
             releases.release_all(self._ledger, "the rights of its team have changed", now, names)
         for node_id in silent:
             apply_nodes.apply_silence(self._ledger, node_id, now)
