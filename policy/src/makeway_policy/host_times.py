@@ -11,13 +11,12 @@ _ROUNDING = 1e-6
 
 
 def host_ready(state: PoolState, policy: Policy, room: NodeRoom, shape: Shape, members: int) -> float:
-    """When so many members of a shape have their CPU and memory on the node; ENDLESS where it has not so much.
+    """When so many members of a shape have their CPU and memory on a node that counts any; ENDLESS where it has not so
+    much.
 
     What waits there for GPUs that are being freed counts as long as it is expected to run.
     """
     node = room.node
-    if not (node.cpus or node.memory_mib):
-        return NOW
     cpus, memory = (each * members for each in placement.host_share(room, shape))
     free_cpus, free_memory = node.cpus or ENDLESS, node.memory_mib or ENDLESS
     ends = []

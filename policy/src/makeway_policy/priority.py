@@ -5,6 +5,7 @@ only downwards in (base, earlier submit) and no chain of evictions leads back to
 """
 
 import math
+from functools import lru_cache
 
 from makeway_policy.model import Job
 from makeway_policy.rules import JobClass, MayPreempt, Policy
@@ -106,6 +107,7 @@ def outranks(preemptor: Job, preemptor_v: int, victim: Job, victim_v: int, polic
     return (preemptor.submitted_at, preemptor.order) < (victim.submitted_at, victim.order)
 
 
+@lru_cache(maxsize=16)
 def rounding_at(now: float) -> float:
     """By how many seconds a moment that is due may seem to lie beyond `now`."""
     return max(_ROUNDING, _ULPS * math.ulp(now))

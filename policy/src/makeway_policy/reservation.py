@@ -121,23 +121,31 @@ class ExpectedStarts:
     def _refresh(self, node_id: str, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom]) -> None:
         self._filled.discard(node_id)
         times = self.times.look_at(node_id, state, policy, rooms)
-        self._slots.pop(node_id, None)
         if times is None or len(times.ranked) < self._size:
             self._move(node_id, None)
             return
-        room, shape = rooms[node_id], self.shape
-        count = 1 if shape.distinct_nodes else max(1, len(times.ranked) // self._size) if self._size else shape.members
-        starts = [
-            _together(
-                _start(times.ranked, number * self._size, self._size),
-                host_ready(state, policy, room, shape, number + 1),
-                len(times.ranked),
-            )
-            for number in range(min(count, shape.members))
-        ]
-        if len(starts) > 1:
-            self._slots[node_id] = starts
-        self._move(node_id, starts[0])
+        if self.shape.members > 1:
+            starts = self._slots[node_id] = self._starts_of_members(times, (state, policy, rooms[node_id]))
+            self._move(node_id, starts[0])
+        else:
+            self._move(node_id, self._start_of(times, 0, (state, policy, rooms[node_id])))
+
+    def _starts_of_members(self, times: NodeTimes, where: tuple[PoolState, Policy, NodeRoom]) -> list[float]:
+        members = self.shape.members
+        if self.shape.distinct_nodes:
+            count = 1
+        else:
+            count = min(members, max(1, len(times.ranked) // self._size)) if self._size else members
+        return [self._start_of(times, number, where) for number in range(count)]
+
+    def _start_of(self, times: NodeTimes, number: int, where: tuple[PoolState, Policy, NodeRoom]) -> float:
+        """When so many members have started on a node and one more can."""
+        state, policy, room = where
+        cards = _start(times.ranked, number * self._size, self._size)
+        if not (room.node.cpus or room.node.memory_mib):
+            return cards
+        host = host_ready(state, policy, room, self.shape, number + 1)
+        return _together(cards, host, len(times.ranked))
 
     def _search(
         self, job: Job, state: PoolState, policy: Policy, rooms: Mapping[str, NodeRoom], among: Cards | None
