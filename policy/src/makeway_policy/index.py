@@ -13,8 +13,8 @@ from makeway_policy.changes import Changes
 from makeway_policy.demand import Demand
 from makeway_policy.kept_jobs import KeptJobs
 from makeway_policy.kept_nodes import KeptNodes
-from makeway_policy.model import Group, Reason, Refusal, Shape
-from makeway_policy.queue import Bucket, Turns, WaitingQueue
+from makeway_policy.model import Group, Job, Reason, Refusal, Shape
+from makeway_policy.queue import Bucket, Key, Turns, WaitingQueue
 from makeway_policy.rights import Rights
 from makeway_policy.rooms import NodeRoom
 from makeway_policy.rules import Policy, Strategy
@@ -94,6 +94,14 @@ class Index:
             self.wakeups.note_limited(bucket)
         if refusal.room_on:
             self.wakeups.note_room(bucket)
+
+    def place_of(self, job: Job, now: float) -> Key:
+        """The job's place in the queue; one that does not wait there has the place that it would have.
+
+        All places are compared as they were noted: a step of aging that is due this moment may be noted of one only.
+        """
+        noted = self.queue.place.get(job.job_id)
+        return self.turns.of_job(job, now) if noted is None else self.turns.of(*noted)
 
     @property
     def is_settled(self) -> bool:

@@ -133,7 +133,7 @@ def _beside_reservations(index: Index, job: Job, now: float) -> tuple[Job, Reser
 
 
 def _reservations(index: Index, job: Job, now: float) -> Iterator[Reservation]:
-    ahead = list(index.reservers.against(job, index.turns.of_job(job, now)))
+    ahead = list(index.reservers.against(job, index.place_of(job, now)))
     yield from ahead
     if not index.reservers.guaranteed:
         return
@@ -153,7 +153,7 @@ def _waits_behind(index: Index, held: Reservation, ahead: Sequence[Reservation],
     job = state.jobs[held.job_id]
     return any(
         first in ahead and first.meets(held) and not reservation.passes(state, policy, job, first, now)
-        for first in index.reservers.against(job, index.turns.of_job(job, now))
+        for first in index.reservers.against(job, index.place_of(job, now))
     )
 
 

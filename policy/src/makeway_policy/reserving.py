@@ -21,6 +21,8 @@ from makeway_policy.state import PoolState
 
 _LACKS_ROOM = frozenset({Reason.NO_ROOM, Reason.BACKING_OFF})
 _SHAPES_KEPT = 32
+_RESERVERS = _SHAPES_KEPT
+"""So many jobs reserve at once, first in queue order first: of each the expected start has to be kept up to date."""
 _KEPT_LACKING = 1024
 _LOOKED_AT = 64
 _RECLAIMERS = 8
@@ -269,7 +271,7 @@ class Reservers:
             firsts = [(*first, line) for line in self._lines.values() if (first := self._first_of(line)) is not None]
             heapify(firsts)
             taken: Cards = 0
-            while firsts:
+            while firsts and len(self._first) < _RESERVERS:
                 key, position, line = heappop(firsts)
                 job = self._state.jobs[line.entries[position][3]]
                 wanted = self._competing.wanted_by(job.shape)

@@ -241,6 +241,20 @@ def test_a_job_of_cpu_alone_keeps_one_node(pool: Pool, limit: float | None) -> N
     assert pool.starts_of("two") == []
 
 
+def test_of_very_many_who_want_nodes_of_their_own_the_first_reserve(pool: Pool) -> None:
+    """Each expected start has to be kept up to date: their number must not grow with the pool."""
+    nodes = [f"node-{number:02}" for number in range(40)]
+    for number, node in enumerate(nodes):
+        here = {"nodes": frozenset({node}), "preemptible": False}
+        pool.add_node(node, 2)
+        pool.submit(f"serves-{node}", pri=900, **here)
+        pool.submit(f"wide-{node}", gpus=2, pri=800 - number, at=1, **here)
+        pool.submit(f"small-{node}", pri=100, at=2, **here)
+    pool.run_until(5)
+    kept = [node for node in nodes if not pool.starts_of(f"small-{node}")]
+    assert kept == nodes[:32]
+
+
 def reason(pool: Pool, job_id: str) -> Reason | None:
     refusal = pool.state.jobs[job_id].refusal
     return None if refusal is None else refusal.reason
