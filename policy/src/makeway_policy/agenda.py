@@ -1,6 +1,7 @@
 """What is to be judged, in queue order: buckets, holders that might move, and waves of blocked buckets."""
 
 import heapq
+from collections.abc import Callable
 
 from makeway_policy.free import FreeCards
 from makeway_policy.model import Shape
@@ -10,7 +11,10 @@ from makeway_policy.waking import Blocked, Wave
 
 
 class Agenda:
-    """The buckets and holds to judge; whoever is refused is blocked until something changes that concerns it."""
+    """The buckets and holds to judge; whoever is refused is blocked until something changes that concerns it.
+
+    `out_of_room` is told of a shape for which there is no room any more before all of it had their turn.
+    """
 
     def __init__(self, turns: Turns, reservers: Reservers, free: FreeCards) -> None:
         self.blocked = Blocked(turns)
@@ -21,6 +25,7 @@ class Agenda:
         self._waves: dict[Shape, Wave] = {}
         self._searching: dict[Bucket, None] = {}
         self._pushes = 0
+        self.out_of_room: Callable[[Shape], None] = lambda _shape: None
 
     def next(self) -> Bucket | str | None:
         """What to judge next: a bucket, or a hold (its run's id); None when all are judged."""
@@ -86,6 +91,8 @@ class Agenda:
         found = self.blocked.next_of(wave)
         if found is None or not self._free.has_room(wave.shape):
             del self._waves[wave.shape]
+            if found is not None:
+                self.out_of_room(wave.shape)
             return None
         place, lane, entry, bucket = found
         if place != key:

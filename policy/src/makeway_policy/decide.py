@@ -67,6 +67,7 @@ def decide(state: PoolState, policy: Policy, now: float, *, most: int | None = N
         elif following is not None:
             choices.extend(_move(index, following, now))
         elif index.is_settled and not index.wakeups.wake_by_refusals(now):
+            index.wakeups.forget_turns()
             choices.extend(_tell_fresh(index, now))
             index.sync(now)
             return Decisions(choices=tuple(choices), next_wake=index.next_wake(now))

@@ -156,7 +156,7 @@ class Hosts:
         overrides, shape = priority.class_of(job, self.policy).overrides_minimum_run, job.shape
 
         def is_within(node_id: str, gpus: int, limit: Threshold) -> bool:
-            return self._bound_on(node_id, shape, gpus, overrides) <= limit
+            return self.bound_on(node_id, shape, gpus, overrides) <= limit
 
         kind = kind_of_request(shape, overrides=overrides)
         known = self._out_of_reach.answer(kind, shape.gpus, limit, is_within)
@@ -168,7 +168,7 @@ class Hosts:
         self._out_of_reach.note(kind, shape.gpus, limit)
         return False
 
-    def _bound_on(self, node_id: str, shape: Shape, gpus: int, overrides: bool) -> Threshold:
+    def bound_on(self, node_id: str, shape: Shape, gpus: int, overrides: bool) -> Threshold:
         """What at least has to leave on a node for so many GPUs of the shape."""
         room = self._rooms.get(node_id)
         if room is None or (gpus and room.uniform and not placement.suits(room.cards[0].gpu, shape, self.policy)):

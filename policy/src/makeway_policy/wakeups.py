@@ -13,8 +13,8 @@ not concerned is only judged in vain.
     and have not any more: they reserve now
  6. the hardware has changed: those that it could never run, and those that it can never run any more
  7. a node has something to offer that it had not: those that may reach it, and while there is room those whose shape
-    fits; a node offers more, too, when more of what a team with a guarantee runs there is borrowed, and when what
-    leaves there anyway is gone no later than victims would be (`patience`)
+    fits, then those of them that may reach it; a node offers more, too, when more of what a team with a guarantee runs
+    there is borrowed, and when what leaves there anyway is gone no later than victims would be (`patience`)
  8. room, or a change of reservations: holders that might move; and those that are further ahead than they were, ask for
     something else or may have more by their team's limits, or stayed for one ahead of them who is not there any more
 """
@@ -22,16 +22,17 @@ not concerned is only judged in vain.
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from makeway_policy import placement, priority, protection, quota
 from makeway_policy.agenda import Agenda
 from makeway_policy.changes import Changes
 from makeway_policy.free import FreeCards
 from makeway_policy.hosts import Hosts
-from makeway_policy.model import LeaseKind, Reason, Run
+from makeway_policy.model import LeaseKind, Reason, Run, Shape
 from makeway_policy.movers import Movers
 from makeway_policy.queue import Bucket, Key, Turns
-from makeway_policy.reach import NodeReach
+from makeway_policy.reach import NodeReach, Threshold
 from makeway_policy.reserving import Reservers, View
 from makeway_policy.rights import Effects, Rights
 from makeway_policy.rooms import NodeRoom
@@ -75,6 +76,8 @@ class Wakeups:
         self._hardware_version = -1
         self._using: set[str] = set()
         self._borrowed: dict[str, frozenset[str]] = {}
+        self._in_turn: dict[Shape, dict[str, None]] = {}
+        concerned.agenda.out_of_room = self._by_taken_turn
         self._seen = View()
         self._overtaken = False
 
@@ -262,8 +265,25 @@ class Wakeups:
         if reach is None:
             return
         self._at.hosts.offers.add(node_id)
-        for bucket in self._at.agenda.blocked.reached(reach):
+        buckets, in_turn = self._at.agenda.blocked.reached(reach)
+        for bucket in buckets:
             self._at.agenda.judge_again(bucket)
+        for shape in in_turn:
+            self._in_turn.setdefault(shape, {})[node_id] = None
+
+    def _by_taken_turn(self, shape: Shape) -> None:
+        """Judge those for victims whose turn does not come, as others have taken what was free for their shape."""
+        for node_id in self._in_turn.pop(shape, ()):
+            bound_for = partial(self._bound_on, node_id, shape)
+            for bucket in self._at.agenda.blocked.of_shape_reached(shape, bound_for):
+                self._at.agenda.judge_again(bucket)
+
+    def _bound_on(self, node_id: str, shape: Shape, overrides: bool) -> Threshold:
+        return self._at.hosts.bound_on(node_id, shape, shape.gpus, overrides)
+
+    def forget_turns(self) -> None:
+        """The pass is over: whatever was offered in turn has been."""
+        self._in_turn.clear()
 
     def _by_room(self, nodes: Collection[str]) -> None:
         for shape in self._at.agenda.blocked.shapes():

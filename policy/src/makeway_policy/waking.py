@@ -181,20 +181,32 @@ class Blocked:
         """All buckets that were blocked for a reason."""
         return list(self._by_reason.get(reason, ()))
 
-    def reached(self, reach: NodeReach) -> list[Bucket]:
-        """The buckets that are to be judged for what a node has to offer now, as they may reach it.
+    def reached(self, reach: NodeReach) -> tuple[list[Bucket], list[Shape]]:
+        """The buckets that are to be judged for what a node has to offer now, as they may reach it; and the shapes that
+        it is offered to in turn.
 
         What is free needs no reach: it is offered in turn (see `next_of`), as far as it is what they want, which on a
         node of several models it may not be. Whoever has its turn and may not have it may look for victims there.
         """
         turns = reach.room.uniform and not reach.counts_host
         found: list[Bucket] = []
+        in_turn: list[Shape] = []
         for (shape, overrides, content), takers in self._takers.items():
             if not takers:
                 continue
             bound = reach.bound(shape, overrides=overrides)
-            if bound <= takers[-1][0] and not (turns and content and bound == FREE):
+            if turns and content and bound == FREE:
+                in_turn.append(shape)
+            elif bound <= takers[-1][0]:
                 found.extend([bucket for _, _, bucket in takers[bisect_left(takers, (bound,)) :]])
+        return found, in_turn
+
+    def of_shape_reached(self, shape: Shape, bound_for: Callable[[bool], Threshold]) -> list[Bucket]:
+        """The buckets of a shape that may reach what at least has to leave; asked by whether minimum runs count not."""
+        found: list[Bucket] = []
+        for (wanted, overrides, _), takers in self._takers.items():
+            if wanted == shape and takers and bound_for(overrides) <= takers[-1][0]:
+                found.extend([bucket for _, _, bucket in takers[bisect_left(takers, (bound_for(overrides),)) :]])
         return found
 
     def may_reach(self, threshold: Threshold, *, overriding: bool) -> bool:

@@ -255,6 +255,19 @@ def test_of_very_many_who_want_nodes_of_their_own_the_first_reserve(pool: Pool) 
     assert kept == nodes[:32]
 
 
+def test_whoever_loses_its_turn_to_another_shape_looks_for_victims(pool: Pool) -> None:
+    """What is free is offered in turn, and is gone when its turn comes; a victim beside it would do."""
+    pool.add_node("node-a", 3)
+    for name in ("ends-1", "ends-2"):
+        pool.submit(name, pri=90, dur=10)
+    pool.submit("trains", pri=1)
+    pool.submit("two", gpus=2, pri=50, at=1)
+    pool.submit("one", pri=80, at=10)
+    pool.run_until(12)
+    assert pool.starts_of("one") == [10]
+    assert pool.evictions == {"trains": 1}
+
+
 def reason(pool: Pool, job_id: str) -> Reason | None:
     refusal = pool.state.jobs[job_id].refusal
     return None if refusal is None else refusal.reason
